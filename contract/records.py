@@ -1,0 +1,104 @@
+"""Rows that cross stages, each a frozen, versioned pydantic model that rejects unknown keys.
+
+`plan` fields hold the plan as JSON (`plansmith.contract.plan.Plan.from_json` gives the typed form), so that numbers
+keep their kind and rows with different argument keys round-trip unchanged.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+PlanJson = list[dict[str, Any]]
+
+
+class Record(BaseModel):
+    """Base of all rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Split(StrEnum):
+    """Which side of the split a row is on."""
+
+    TRAIN = "train"
+    """seen by training"""
+    VAL = "val"
+    """seen by model selection only"""
+    TEST = "test"
+    """seen by nobody before the report"""
+
+
+class Candidate(Record):
+    """A query with a recorded plan, as a source gives it, before any check."""
+
+    version: Literal[1] = 1
+    id: str
+    query: str
+    plan: PlanJson
+    family: str
+    """What makes rows alike: the template of a generated query, or the sequence of workers of a recorded plan."""
+    source: str
+    """Where the row comes from, with its licence in the source's own documentation."""
+    part: str | None = None
+    """A part that the source reserves for testing (`handwritten`), or None: the split decides."""
+    results: list[Any] | None = None
+    """Recorded result of each step, where the source has them."""
+
+
+class Example(Record):
+    """A verified query and plan, ready for training or testing."""
+
+    version: Literal[1] = 1
+    id: str
+    query: str
+    plan: PlanJson
+    family: str
+    source: str
+    split: Split
+    part: str
+    """The part that is reported apart: `train`, `val`, `seen`, `unseen`, `handwritten`."""
+
+
+class Reject(Record):
+    """A row that was dropped, with the reason that the manifest counts."""
+
+    version: Literal[1] = 1
+    id: str
+    query: str
+    plan: Any
+    reason: str
+    """A short code: `check`, `unknowable_literal`, `duplicate`, ..."""
+    detail: str
+    """One sentence that says what was found."""
+    source: str
+
+
+class FinishReason(StrEnum):
+    """Why generation ended."""
+
+    STOP = "stop"
+    """the model wrote its stop token (or the grammar was complete)"""
+    LENGTH = "length"
+    """the token limit cut the text"""
+    ERROR = "error"
+    """no text came back; `error` says why"""
+
+
+class Run(Record):
+    """One answer of one system to one test item."""
+
+    version: Literal[1] = 1
+    id: str
+    part: str
+    system: str
+    """Which model in which mode, e.g. `tuned/grammar`."""
+    query: str
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    finish_reason: FinishReason
+    error: str | None = None

@@ -1,0 +1,1 @@
+"""Data: queries, recorded or teacher plans, verification, splits."""

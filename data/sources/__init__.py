@@ -1,0 +1,1 @@
+"""Sources of queries with recorded plans."""

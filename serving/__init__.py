@@ -1,0 +1,1 @@
+"""Serving: planner engines and the orchestrator."""

@@ -1,0 +1,3 @@
+"""plansmith distils small planner models: contract, data, training, serving, eval."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Training: shared-prefix LoRA distillation of a planner."""
