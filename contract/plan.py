@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from plansmith.contract.errors import ResolutionError
@@ -30,8 +31,7 @@ _FIELD = re.compile(r"\{\{|\}\}|\{(0|[1-9][0-9]*)\}|[{}]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One call: a worker's name, its arguments, and optional order without data."""
 
     type: str
@@ -52,9 +52,7 @@ class Plan:
     @classmethod
     def from_json(cls, value: Json) -> Plan:
         """Build from a JSON array of well-shaped steps; raises `KeyError`/`TypeError` on other shapes (check first)."""
-        return cls(
-            tuple(Step(s["type"], s["args"], tuple(int(index) for index in s.get("after", ()))) for s in value)
-        )
+        return cls(tuple([Step(s["type"], s["args"], _indices(s["after"]) if "after" in s else ()) for s in value]))
 
     def to_json(self) -> list[dict[str, Json]]:
         return [step.to_json() for step in self.steps]
@@ -70,6 +68,10 @@ class Plan:
         )
 
 
+def _indices(after: list[int | float]) -> tuple[int, ...]:
+    return tuple(int(index) for index in after)
+
+
 class Pointer(NamedTuple):
     """A parsed `$from`: the step that it points to and the unescaped tokens below that step's result."""
 
@@ -79,7 +81,12 @@ class Pointer(NamedTuple):
 
 def parse_pointer(text: Json) -> Pointer | None:
     """Parse a reference pointer; None where it is not `/STEP[/token...]` (empty, no index, leading zeros, `-`)."""
-    if not isinstance(text, str) or not text.startswith("/") or _BAD_ESCAPE.search(text):
+    return _parse_pointer(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=4096)
+def _parse_pointer(text: str) -> Pointer | None:
+    if not text.startswith("/") or _BAD_ESCAPE.search(text):
         return None
     head, *rest = text[1:].split("/")
     if not _STEP_INDEX.fullmatch(head) or len(head) > 9 or "-" in rest:
@@ -196,7 +203,7 @@ def _as_text(value: Json) -> str:
 
 
 def dumps(value: Json) -> str:
-    """Compact JSON: separators `,` and `:`, non-ASCII as it is (a lone surrogate is escaped), numbers keep their kind."""
+    """Compact JSON: separators `,` and `:`, non-ASCII as it is (a lone surrogate is escaped), numbers keep kind."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return _LONE_SURROGATE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 

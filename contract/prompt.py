@@ -128,14 +128,13 @@ def render_catalog(catalog: Catalog) -> str:
 
 
 def signature(worker: Worker) -> str:
-    """`name(arg: type, opt: type = default) -> {fields}  # first sentence of the description`."""
+    """`name(arg: type, opt: type = default, other?: type) -> {fields}  # first sentence`; `?` marks no default."""
     parameters: list[str] = []
     for name, schema in worker.properties.items():
-        text = f"{name}: {type_text(schema, worker.args)}"
-        if name not in worker.required:
-            default = cast("dict[str, Any]", schema).get("default") if isinstance(schema, dict) else None
-            text += " = " + (dumps(default) if default is not None else "null")
-        parameters.append(text)
+        optional = name not in worker.required
+        has_default = isinstance(schema, dict) and "default" in cast("dict[str, Any]", schema)
+        text = f"{name}{'?' if optional and not has_default else ''}: {type_text(schema, worker.args)}"
+        parameters.append(text + f" = {dumps(schema['default'])}" if optional and has_default else text)
     line = f"{worker.name}({', '.join(parameters)})"
     if worker.returns is not None:
         line += f" -> {type_text(worker.returns, worker.returns)}"

@@ -52,7 +52,7 @@ def _follow(ref: Any, root: Schema) -> Schema:
             node = cast("list[Any]", node)[int(token)]
         else:
             return True
-    return node if ref == "#" or ref.startswith("#/") else True
+    return cast("Schema", node) if ref == "#" or ref.startswith("#/") else True
 
 
 def branches(schema: Schema, root: Schema, depth: int = 0) -> Iterator[Schema]:

@@ -6,6 +6,7 @@ count it, and the next append cuts it off first.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -75,25 +76,22 @@ def append_row(path: str | Path, row: BaseModel) -> None:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with Path(path).open("a+b") as file:
-            end = _end_of_last_row(file)
+            end = _end_of_last_row(file.fileno())
             file.truncate(end)
             try:
-                os.write(file.fileno(), data) == len(data) or _short_write()
+                if os.write(file.fileno(), data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
             except OSError:
                 file.truncate(end)
                 raise
     except OSError as error:
-        raise StorageError(f"cannot append to {str(path)!r}: {error.strerror or error}. Earlier rows are kept.") from error
+        reason = error.strerror or error
+        raise StorageError(f"cannot append to {str(path)!r}: {reason}. Earlier rows are kept.") from error
 
 
-def _short_write() -> None:
-    raise OSError(28, "no space left on device")
-
-
-def _end_of_last_row(file: object) -> int:
-    """Byte offset after the last newline."""
-    handle: int = file.fileno()  # type: ignore[attr-defined]
+def _end_of_last_row(handle: int) -> int:
+    """Byte offset after the last newline of an open file."""
     end = os.lseek(handle, 0, os.SEEK_END)
     while end:
         start = max(0, end - 65536)
