@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from plansmith.contract.errors import CatalogError, CatalogMismatchError, InputError
 from plansmith.contract.plan import Json, dumps
-from plansmith.contract.schema import order_value
+from plansmith.contract.schema import circular_reference, order_value
 
 Schema = dict[str, Any]
 
@@ -218,7 +218,8 @@ def _schema_problem(schema: Schema) -> str | None:
         jsonschema_rs.Draft202012Validator(schema, retriever=_refuse_remote)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         return str(error).splitlines()[0]
-    return None
+    circle = circular_reference(schema)
+    return None if circle is None else f"the reference {circle!r} leads back to itself"
 
 
 def _refuse_remote(uri: str) -> Any:

@@ -7,7 +7,7 @@ for a bad plan. The faults are those of `findings.Fault`; at most one finding is
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -240,7 +240,11 @@ class _Check:
     def _whole(self, args: dict[str, Json], base: Tokens, whole: Parameter) -> None:
         """Rules over several arguments (`dependentRequired`, `anyOf`, ...); what single arguments break is known."""
         validator = whole.around if any(True for _ in _operators(args, ())) else whole.plain
-        for error in validator.iter_errors(args):
+        try:
+            errors = list(validator.iter_errors(args))
+        except UnicodeEncodeError:
+            return  # the argument that holds a lone surrogate is a finding already
+        for error in errors:
             place: Tokens = (*base, *error.instance_path)
             keyword = str(error.schema_path[-1]) if error.schema_path else ""
             if place == base and keyword in ("required", "additionalProperties"):
@@ -264,10 +268,19 @@ class _Check:
                 self._numbers(value, place)
         elif isinstance(value, float):
             self._numbers(value, place)
-        if validator is not None and not validator.is_valid(value):
-            for error in validator.iter_errors(value):
-                message = f"step {place[0]}, argument {place[2:3][0]!r}: {_short(error.message)}."
-                self.add(Fault.BAD_VALUE, (*place, *error.instance_path), message)
+        if validator is None:
+            return
+        try:
+            if validator.is_valid(value):
+                return
+            broken: list[tuple[Sequence[str | int], str]] = [
+                (error.instance_path, error.message) for error in validator.iter_errors(value)
+            ]
+        except UnicodeEncodeError:
+            broken = [((), "it holds a lone surrogate, which is no Unicode text")]
+        for tokens, text in broken:
+            message = f"step {place[0]}, argument {place[2:3][0]!r}: {_short(text)}."
+            self.add(Fault.BAD_VALUE, (*place, *tokens), message)
 
     def _numbers(self, value: Json, place: Tokens) -> None:
         """A number too large for any program here is no usable value."""

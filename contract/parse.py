@@ -168,23 +168,18 @@ def _too_deep() -> ParseError:
 
 def deeper_than(value: Json, limit: int) -> bool:
     """Whether a value nests deeper than `limit` (`[]` has depth 1); a cycle counts as endlessly deep."""
-    level: list[Json] = [value]
-    for _ in range(limit + 1):
-        following: list[Json] = []
-        any_container = False
+    level: list[Json] = [value] if isinstance(value, (dict, list, tuple)) else []
+    for _ in range(limit):
+        following: dict[int, Json] = {}  # by identity: a value that holds itself twice does not double each level
         for item in level:
-            if isinstance(item, dict):
-                any_container = True
-                following.extend(cast("dict[Any, Json]", item).values())
-            elif isinstance(item, list | tuple):
-                any_container = True
-                following.extend(cast("list[Json]", item))
-        if not any_container:
+            members = cast("dict[Any, Json]", item).values() if isinstance(item, dict) else cast("list[Json]", item)
+            for member in members:
+                if isinstance(member, (dict, list, tuple)):
+                    following[id(cast("Json", member))] = member
+        if not following:
             return False
-        level = [item for item in following if isinstance(item, dict | list | tuple)]
-        if not level:
-            return False
-    return True
+        level = list(following.values())
+    return bool(level)
 
 
 def plain(value: Json) -> Json:

@@ -18,6 +18,8 @@ Schema = Any
 ALL_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 _MAX_REF_DEPTH = 32
+_MAX_BRANCHES = 512
+_MAX_PARTS = 64
 
 
 def deref(schema: Schema, root: Schema) -> Schema:
@@ -41,35 +43,94 @@ def deref(schema: Schema, root: Schema) -> Schema:
 
 
 def _follow(ref: Any, root: Schema) -> Schema:
-    if not isinstance(ref, str) or not ref.startswith("#"):
+    if not isinstance(ref, str) or (ref != "#" and not ref.startswith("#/")):
         return True
-    node: Any = root
+    node = root
     for token in ref[1:].split("/")[1:]:
-        token = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict) and token in node:
-            node = cast("dict[str, Any]", node)[token]
-        elif isinstance(node, list) and _INDEX.fullmatch(token) and int(token) < len(cast("list[Any]", node)):
-            node = cast("list[Any]", node)[int(token)]
-        else:
-            return True
-    return cast("Schema", node) if ref == "#" or ref.startswith("#/") else True
+        node = _member(node, token.replace("~1", "/").replace("~0", "~"))
+    return node
 
 
-def branches(schema: Schema, root: Schema, depth: int = 0) -> Iterator[Schema]:
-    """The alternatives of a schema: itself, or those of its `anyOf`/`oneOf` with its own keywords merged in."""
+def _member(node: Any, token: str) -> Any:
+    """What a pointer token leads to; True (anything) where it leads nowhere."""
+    if isinstance(node, dict):
+        return cast("dict[str, Any]", node).get(token, True)
+    if isinstance(node, list) and _INDEX.fullmatch(token) and int(token) < len(cast("list[Any]", node)):
+        return cast("list[Any]", node)[int(token)]
+    return True
+
+
+def circular_reference(schema: Schema) -> str | None:
+    """The first `$ref` that leads back to itself without entering a member of the value, or None.
+
+    Such a schema says nothing, and a validator may need exponential time for it.
+    """
+    done: set[int] = set()
+    for start in _referring(schema):
+        path: list[tuple[dict[str, Any], Iterator[dict[str, Any]]]] = [(start, _in_place(start, schema))]
+        open_nodes = {id(start)}
+        while path and id(path[-1][0]) not in done:
+            following = next(path[-1][1], None)
+            if following is None:
+                done.add(id(path[-1][0]))
+                open_nodes.discard(id(path.pop()[0]))
+            elif id(following) in open_nodes:
+                return str(start["$ref"])
+            elif id(following) not in done:
+                open_nodes.add(id(following))
+                path.append((following, _in_place(following, schema)))
+    return None
+
+
+def _referring(value: Any) -> Iterator[dict[str, Any]]:
+    todo: list[Any] = [value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            if isinstance(cast("dict[str, Any]", node).get("$ref"), str):
+                yield cast("dict[str, Any]", node)
+            todo += cast("dict[str, Any]", node).values()
+        elif isinstance(node, list):
+            todo += cast("list[Any]", node)
+
+
+def _in_place(node: dict[str, Any], root: Schema) -> Iterator[dict[str, Any]]:
+    """The schemas that judge the same value as this one."""
+    found: list[Any] = [_follow(node["$ref"], root)] if "$ref" in node else []
+    found += [node[key] for key in ("not", "if", "then", "else") if key in node]
+    for key in ("allOf", "anyOf", "oneOf"):
+        found += cast("list[Any]", node.get(key, []))
+    found += cast("dict[str, Any]", node.get("dependentSchemas", {})).values()
+    return (cast("dict[str, Any]", item) for item in found if isinstance(item, dict))
+
+
+def branches(schema: Schema, root: Schema) -> Iterator[Schema]:
+    """The alternatives of a schema: itself, or those of its `anyOf`/`oneOf` with its own keywords merged in.
+
+    Of very many (references in a circle make any number) the first ones come, then True: anything may be there.
+    """
+    for count, branch in enumerate(_branches(schema, root, 0)):
+        if count == _MAX_BRANCHES:
+            yield True
+            return
+        yield branch
+
+
+def _branches(schema: Schema, root: Schema, depth: int) -> Iterator[Schema]:
     schema = deref(schema, root)
     if not isinstance(schema, dict) or depth > _MAX_REF_DEPTH:
         yield schema
         return
     node = cast("dict[str, Any]", schema)
     if "allOf" in node:
-        yield from branches(_merge_all(node, root), root, depth + 1)
+        many = len(cast("list[Schema]", node["allOf"])) > _MAX_PARTS
+        yield from iter([True]) if many else _branches(_merge_all(node, root), root, depth + 1)
         return
     for keyword in ("anyOf", "oneOf"):
         if keyword in node:
             rest = {key: value for key, value in node.items() if key != keyword}
             for branch in cast("list[Schema]", node[keyword]):
-                yield from branches(_merge(rest, deref(branch, root)), root, depth + 1)
+                yield from _branches(_merge(rest, deref(branch, root)), root, depth + 1)
             return
     yield node
 
@@ -88,7 +149,7 @@ def _merge(a: Schema, b: Schema) -> Schema:
     if not isinstance(a, dict):
         return b
     if not isinstance(b, dict):
-        return a
+        return cast("Schema", a)
     left, right = cast("dict[str, Any]", a), cast("dict[str, Any]", b)
     merged = {**left, **right}
     if "properties" in left and "properties" in right:

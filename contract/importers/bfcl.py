@@ -1,9 +1,9 @@
 """BFCL function docs (Berkeley Function Calling Leaderboard, v1 to v4) into a catalog.
 
-Reads function docs (`{"name","description","parameters":{"type":"dict",...}}`), one, a list, or JSON lines; and benchmark
-rows (`{"id","question","function":[...]}`). Python, Java and JavaScript type names become JSON Schema types, `any`
-becomes a schema without type. A `response` becomes `returns`. The same doc in several rows is taken once; two different
-docs of one name are an error, so convert such a file row by row: `from_bfcl(row, name=row["id"])`.
+Reads function docs (`{"name","description","parameters":{"type":"dict",...}}`), one, a list, or JSON lines; and
+benchmark rows (`{"id","question","function":[...]}`). Python, Java and JavaScript type names become JSON Schema types,
+`any` becomes a schema without type. A `response` becomes `returns`. The same doc in several rows is taken once; two
+different docs of one name are an error, so convert such a file row by row: `from_bfcl(row, name=row["id"])`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,12 @@ def from_bfcl(value: Json, *, name: str) -> ImportResult:
     """
     require_plain_json(value, "the BFCL function docs")
     notes = Notes()
-    docs = entries(list(_docs(value, notes)), "BFCL function docs")
-    return build_catalog(name, docs, lambda doc: _worker(doc, notes), notes)
+    found = list(_docs(value, notes))
+    if found or not _has_rows(value):
+        found = entries(found, "BFCL function docs")
+    else:
+        notes.add("there is no function at all: `[]` is the only plan", "the rows")
+    return build_catalog(name, found, lambda doc: _worker(doc, notes), notes)
 
 
 def looks_like_bfcl(value: Json) -> bool:
@@ -65,19 +69,22 @@ def looks_like_bfcl(value: Json) -> bool:
 
 
 def _is_row(item: Any) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("function"), list)
+    return isinstance(item, dict) and isinstance(cast("dict[str, Any]", item).get("function"), list)
+
+
+def _has_rows(value: Json) -> bool:
+    return any(_is_row(item) for item in (cast("list[Any]", value) if isinstance(value, list) else [value]))
 
 
 def _is_dict_doc(item: Any) -> bool:
-    if not isinstance(item, dict) or not isinstance(item.get("parameters"), dict):
-        return False
-    return item["parameters"].get("type") in ("dict", "HashMap")
+    parameters = cast("dict[str, Any]", item).get("parameters") if isinstance(item, dict) else None
+    return isinstance(parameters, dict) and cast("dict[str, Any]", parameters).get("type") in ("dict", "HashMap")
 
 
 def _docs(value: Json, notes: Notes) -> Iterator[Any]:
     """Function docs of rows or of the plain list; the same doc of several rows once."""
     found = cast("list[Any]", value) if isinstance(value, list) else [value]
-    if not any(_is_row(item) for item in found):
+    if not _has_rows(value):
         yield from found
         return
     seen: dict[str, list[Any]] = {}
@@ -85,9 +92,10 @@ def _docs(value: Json, notes: Notes) -> Iterator[Any]:
         if not _is_row(item):
             raise InputError(f"entry {index} is no BFCL row with a list under 'function', found {short(item)}.")
         for doc in item["function"]:
-            known = seen.setdefault(str(doc.get("name")) if isinstance(doc, dict) else "", [])
+            name = str(cast("dict[str, Any]", doc).get("name")) if isinstance(doc, dict) else ""
+            known = seen.setdefault(name, [])
             if doc in known:
-                notes.add("the same function doc in another row: taken once", f"worker {short(doc.get('name'))}")
+                notes.add("the same function doc in another row: taken once", f"worker {name!r}")
             else:
                 known.append(doc)
                 yield doc

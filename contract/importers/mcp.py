@@ -2,8 +2,8 @@
 
 Reads a whole JSON-RPC response, its `result`, the plain `tools` list, or a list of pages of these. `inputSchema`
 becomes `args`, `outputSchema` becomes `returns`. Annotations are hints from a server that nobody vouches for: they may
-make a worker more restricted, never less, and the default (effect `write`, not idempotent) is the most restricted one. So they change
-nothing unless the caller trusts the server (`trust_hints`). See the Model Context Protocol specification, "Tools".
+make a worker more restricted, never less, and the default (effect `write`, not idempotent) is the most restricted one.
+So they change nothing unless the caller trusts the server (`trust_hints`). See the MCP specification, "Tools".
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def _tools(value: Json, notes: Notes) -> Iterator[Any]:
 
 
 def _is_page(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value.keys() & {"jsonrpc", "result", "tools", "error"}) and not _is_tool(value)
+    if not isinstance(value, dict) or _is_tool(cast("Any", value)):
+        return False
+    return not {"jsonrpc", "result", "tools", "error"}.isdisjoint(cast("dict[str, Any]", value))
 
 
 def _is_tool(value: Any) -> bool:
@@ -132,7 +134,9 @@ def _effects(tool: dict[str, Json], name: str, notes: Notes, trust_hints: bool) 
     hints = cast("dict[str, Json]", annotations)
     if not trust_hints:
         if hints:
-            notes.add(f"annotations ({', '.join(sorted(hints))}) are hints nobody vouches for: not used", f"worker {name!r}")
+            notes.add(
+                f"annotations ({', '.join(sorted(hints))}) are hints nobody vouches for: not used", f"worker {name!r}"
+            )
         return {}
     read_only = hints.get("readOnlyHint") is True
     unused = hints.keys() - {"readOnlyHint", "idempotentHint"}

@@ -1,131 +1,135 @@
-"""NESTFUL specs as workers.
+"""API specs of IBM's NESTFUL into a catalog.
 
-Reads the API specs of IBM's NESTFUL (`{"name","description","query_parameters","output_parameters",...}`, the forms of
-its ComplexFuncBench, executable, glaive and SGD parts); gives `Worker` and `Catalog`. `output_parameters` describe one
-object; where the recorded `sample_responses` (or an `output_parser`) show that the call gives a list of them, `returns`
-is that list. `returns` stays open: the specs were inferred from samples, so a response may hold more. Not covered:
-recorded plans (`plansmith.data.sources.nestful`).
+Reads `{"name","description","query_parameters","output_parameters",...}`, one or a list, in the forms of its
+ComplexFuncBench, executable, glaive and SGD parts. Required parameters come first. `output_parameters` describe one
+object; where recorded `sample_responses` show that the call gives a list of them, `returns` is that list. `returns`
+stays open, because those specs were inferred from samples: a response may hold more. Where a call is made (host,
+endpoint, url) is dropped with a note. Not covered: recorded plans (`plansmith.data.sources.nestful`).
 """
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from plansmith.contract.catalog import Catalog, Effect, Schema, Worker
-from plansmith.contract.errors import CatalogError
+from plansmith.contract.catalog import Effect, Worker
+from plansmith.contract.errors import InputError
+from plansmith.contract.importers.result import (
+    ImportResult,
+    Notes,
+    build_catalog,
+    description_of,
+    entries,
+    make_worker,
+    note_dropped,
+    require_name,
+    require_plain_json,
+    short,
+)
+from plansmith.contract.importers.schemas import args_schema, returns_schema
 from plansmith.contract.plan import Json
 
-_TYPES = {
-    "str": "string",
-    "text": "string",
-    "date (yyyy-mm-dd)": "string",
-    "int": "integer",
+Node = dict[str, Any]
+
+TYPES = {
     "float": "number",
-    "double": "number",
+    "int": "integer",
     "bool": "boolean",
+    "str": "string",
     "dict": "object",
     "list": "array",
-    "tuple": "array",
+    "Date (yyyy-mm-dd)": "string",
+    "file": "string",
 }
-_JSON_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
+"""Type names of the specs that JSON Schema does not have."""
+
+_KEPT = ("id", "name", "description", "query_parameters", "output_parameters", "sample_responses")
+_SYNONYMS = {"allowed_values": "enum", "default_value": "default"}
+_EMPTY: tuple[Any, ...] = ("", [], {}, None)
 
 
-def from_nestful(specs: Json, *, name: str = "nestful", effect: Effect = Effect.WRITE) -> Catalog:
-    """A catalog of NESTFUL specs.
+def from_nestful(value: Json, *, name: str, effect: Effect = Effect.WRITE) -> ImportResult:
+    """Workers of NESTFUL specs.
 
     Args:
-        specs: the JSON of a spec file, a list of objects.
+        value: one spec or the list of a spec file.
         name: name of the catalog.
-        effect: effect of every worker; the specs do not say it.
+        effect: effect of every worker, which the specs do not say; the default is the careful guess.
 
     Raises:
-        CatalogError: not a list of specs, or the workers cannot form a catalog.
+        InputError: the value is neither.
+        CatalogError: a spec cannot be used, or two have one name; the message lists every problem.
 
     """
-    if not isinstance(specs, list):
-        raise CatalogError(f"NESTFUL specs must be a list of objects, found {type(specs).__name__}.")
-    return Catalog(name, [nestful_worker(spec, effect=effect) for spec in cast("list[Json]", specs)])
+    notes = Notes()
+    specs = entries(value if isinstance(value, list) else [value], "NESTFUL specs")
+    return build_catalog(name, specs, lambda spec: _worker(spec, effect, notes), notes)
 
 
-def nestful_worker(spec: Json, *, effect: Effect = Effect.WRITE) -> Worker:
-    """One spec as a worker; required parameters come first.
+def looks_like_nestful(value: Json) -> bool:
+    """Whether the value has the form that only NESTFUL specs have: `query_parameters` as an object."""
+    found = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return bool(found) and all(isinstance(spec, dict) and _has_parameters(cast("Node", spec)) for spec in found)
 
-    Raises:
-        CatalogError: the spec has no name, or its parameters are not objects.
 
-    """
-    if not isinstance(spec, dict) or not isinstance(cast("dict[str, Json]", spec).get("name"), str):
-        raise CatalogError(f"a NESTFUL spec must be an object with a 'name', found {spec!r:.80}.")
-    node = cast("dict[str, Json]", spec)
-    name: str = node["name"]
-    parameters = _described(node, "query_parameters")
-    required = [key for key, value in parameters.items() if value.get("required") is True]
-    optional = [key for key in parameters if key not in required]
-    args: Schema = {
-        "type": "object",
-        "properties": {key: _schema(parameters[key], name, key) for key in (*required, *optional)},
-        "required": required,
-        "additionalProperties": False,
-    }
-    return Worker(
+def _has_parameters(spec: Node) -> bool:
+    return isinstance(spec.get("query_parameters"), dict)
+
+
+def _worker(spec: dict[str, Json], effect: Effect, notes: Notes) -> Worker:
+    name = require_name(spec)
+    require_plain_json({key: value for key, value in spec.items() if key != "sample_responses"}, f"spec {name!r}")
+    note_dropped(spec, _KEPT, name, notes)
+    fields = _described(spec, "query_parameters", name)
+    required = [key for key, field in fields.items() if field.get("required") is True]
+    order = [*required, *(key for key in fields if key not in required)]
+    args = {"type": "object", "properties": {key: _clean(fields[key]) for key in order}, "required": required}
+    return make_worker(
         name=name,
-        description=str(node.get("description") or ""),
-        args=args,
-        returns=_returns(node),
+        description=description_of(spec, name),
+        args=args_schema(args, name, notes, types=TYPES),
+        returns=returns_schema(_returns(spec, name), name, notes, types=TYPES),
         effect=effect,
         idempotent=effect is not Effect.WRITE,
     )
 
 
-def _described(spec: dict[str, Json], key: str) -> dict[str, dict[str, Json]]:
-    value = spec.get(key) or {}
-    if not isinstance(value, dict) or not all(isinstance(v, dict) for v in cast("dict[str, Json]", value).values()):
-        raise CatalogError(f"{key!r} of {spec['name']!r} must map names to objects, found {value!r:.80}.")
-    return cast("dict[str, dict[str, Json]]", value)
+def _described(spec: dict[str, Json], key: str, name: str) -> dict[str, Node]:
+    value: Any = spec.get(key) or {}
+    if not isinstance(value, dict) or not all(isinstance(v, dict) for v in cast("Node", value).values()):
+        raise InputError(f"{key!r} of {name!r} must map names to objects, found {short(value)}")
+    return cast("dict[str, Node]", value)
 
 
-def _schema(component: dict[str, Json], worker: str, where: str) -> Schema:
-    """A parameter or field as JSON Schema; a missing type stays open."""
-    schema: Schema = {}
-    declared = component.get("type")
-    if declared:
-        names = [_type(t, worker, where) for t in (declared if isinstance(declared, list) else [declared])]
-        schema["type"] = names[0] if len(names) == 1 else sorted(set(names))
-    if component.get("description"):
-        schema["description"] = str(component["description"])
-    values = component.get("enum") or component.get("allowed_values")
-    if isinstance(values, list) and values:
-        schema["enum"] = values
-    for key in ("default", "default_value"):
-        if component.get(key) is not None:
-            schema["default"] = component[key]
-    properties = component.get("properties")
-    if isinstance(properties, dict) and properties:
-        schema["properties"] = {k: _schema(v, worker, k) for k, v in cast("dict[str, Any]", properties).items()}
-    if isinstance(component.get("items"), dict):
-        schema["items"] = _schema(component["items"], worker, where)
+def _clean(field: Node) -> Node:
+    """A parameter or field as JSON Schema: empty entries, titles and `required` go, synonyms are renamed."""
+    schema: Node = {}
+    for key, value in field.items():
+        key = _SYNONYMS.get(key, key)
+        if key in ("required", "title") or value in _EMPTY:
+            continue
+        if key == "properties" and isinstance(value, dict):
+            value = {name: _clean_child(child) for name, child in cast("Node", value).items()}
+        elif key == "items":
+            value = _clean_child(value)
+        schema[key] = value
     return schema
 
 
-def _type(declared: Json, worker: str, where: str) -> str:
-    text = str(declared).strip()
-    name = _TYPES.get(text.lower(), text.lower())
-    if name not in _JSON_TYPES:
-        raise CatalogError(f"{where!r} of {worker!r} has the unknown type {declared!r}; expected a JSON Schema type.")
-    return name
+def _clean_child(child: Any) -> Any:
+    """A nested schema; some specs write a bare type name for it."""
+    return _clean(cast("Node", child)) if isinstance(child, dict) else {"type": child}
 
 
-def _returns(spec: dict[str, Json]) -> Schema | None:
-    fields = _described(spec, "output_parameters")
+def _returns(spec: dict[str, Json], name: str) -> Node | None:
+    fields = _described(spec, "output_parameters", name)
     if not fields:
         return None
-    one: Schema = {
-        "type": "object",
-        "properties": {key: _schema(value, spec["name"], key) for key, value in fields.items()},
-    }
-    many: Schema = {"type": "array", "items": one}
+    one = {"type": "object", "properties": {key: _clean(field) for key, field in fields.items()}}
+    many = {"type": "array", "items": one}
     samples = spec.get("sample_responses")
-    kinds = {type(sample) for sample in cast("list[Json]", samples)} & {list, dict} if isinstance(samples, list) else {}
-    if kinds == {list}:
-        return many
-    return {"anyOf": [one, many]} if kinds == {list, dict} else one
+    given = cast("list[Any]", samples) if isinstance(samples, list) else []
+    lists = any(isinstance(sample, list) for sample in given)
+    objects = any(isinstance(sample, dict) for sample in given)
+    if lists and objects:
+        return {"anyOf": [one, many]}
+    return many if lists else one

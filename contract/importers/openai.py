@@ -2,7 +2,7 @@
 
 Reads what a request body holds: `tools` of Chat Completions (`{"type":"function","function":{...}}`), of the Responses
 API (`{"type":"function","name":...}`), the older `functions`, whole bodies with one of these keys, or the plain list.
-Tools that the provider runs itself (`web_search`, `mcp`, `custom`, ...) have no parameters of ours: left out, with a note.
+Tools that the provider runs itself (`web_search`, `mcp`, `custom`, ...) have no parameters: left out, with a note.
 OpenAI has no result schemas and no effects, so `returns` is null and the effect stays `write`.
 """
 
@@ -46,7 +46,9 @@ def from_openai(value: Json, *, name: str) -> ImportResult:
         if function is not None:
             tools.append(function)
     if not tools:
-        raise InputError(f"none of the {len(_tools(value))} OpenAI tools is a function, so no worker can be made of them.")
+        raise InputError(
+            f"none of the {len(_tools(value))} OpenAI tools is a function, so no worker can be made of them."
+        )
     return build_catalog(name, tools, lambda tool: _worker(tool, notes), notes)
 
 
@@ -57,7 +59,9 @@ def looks_like_openai(value: Json) -> bool:
     found = _tools(value)
     if not isinstance(found, list) or not found:
         return False
-    return all(isinstance(tool, dict) and _is_function(cast("dict[str, Any]", tool)) for tool in cast("list[Any]", found))
+    return all(
+        isinstance(tool, dict) and _is_function(cast("dict[str, Any]", tool)) for tool in cast("list[Any]", found)
+    )
 
 
 def _is_function(tool: dict[str, Any]) -> bool:

@@ -118,7 +118,9 @@ def _rewrite(schema: Any, where: str, notes: Notes, types: Mapping[str, str]) ->
     for key, value in node.items():
         if key in MAP_KEYS and isinstance(value, dict):
             children = cast("Node", value).items()
-            node[key] = {name: _rewrite(child, where + pointer_text(key, name), notes, types) for name, child in children}
+            node[key] = {
+                name: _rewrite(child, where + pointer_text(key, name), notes, types) for name, child in children
+            }
         elif key in (*LIST_KEYS, "items") and isinstance(value, list):
             parts = enumerate(cast("list[Any]", value))
             node[key] = [_rewrite(child, where + pointer_text(key, index), notes, types) for index, child in parts]
@@ -210,7 +212,9 @@ def _lift_required(node: Node, source: Node, where: str, notes: Notes) -> None:
         flags = {key: child[key] for key in ("required", "optional") if _is_flag(child, key)}
         kept[name] = {key: value for key, value in child.items() if key not in flags} if flags else child
         for key in flags:
-            notes.add(f"{key!r} inside a parameter moved into the list 'required'", where + pointer_text("properties", name))
+            notes.add(
+                f"{key!r} inside a parameter moved into the list 'required'", where + pointer_text("properties", name)
+            )
         needed = flags.get("required", name in required) and not flags.get("optional", False)
         if needed and name not in required:
             required.append(name)
@@ -236,6 +240,10 @@ def _lift(node: Node, where: str, notes: Notes) -> Node:
     for branch in branches(node, node):
         if isinstance(branch, dict) and "$ref" not in branch:
             found.append(cast("Node", branch))
+    if not found and "$ref" in node:
+        raise InputError(f"{where}: the reference {short(node['$ref'])} leads to no parameters in the same schema")
+    if not found:
+        return node
     variants: dict[str, list[Any]] = {}
     for branch in found:
         for name, child in cast("Node", branch.get("properties", {})).items():
