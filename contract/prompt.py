@@ -31,12 +31,19 @@ _MAX_TYPE_DEPTH = 3
 
 
 class Prompt(NamedTuple):
-    """Text of a prompt in two parts; the model sees `prefix + suffix`."""
+    """Text of a prompt in three parts; the model sees `prefix + question + closing`."""
 
     prefix: str
     """Everything up to the query: the same for all queries of a catalog."""
-    suffix: str
-    """The query and what starts the answer."""
+    question: str
+    """The query and what starts the answer; special tokens named in it are plain text."""
+    closing: str = ""
+    """What a chat template puts after the user's words."""
+
+    @property
+    def suffix(self) -> str:
+        """Everything after the prefix."""
+        return self.question + self.closing
 
 
 class PromptIds(NamedTuple):
@@ -74,13 +81,13 @@ def render(query: str, catalog: Catalog, *, tokenizer: Tokenizer | None = None) 
     tail = f"Query: {query}\nPlan:\n"
     if tokenizer is None or not tokenizer.chat_template:
         return Prompt(head, tail)
-    messages = [{"role": "user", "content": head + tail.rstrip("\n")}]
+    question = tail.rstrip("\n")
+    messages = [{"role": "user", "content": head + question}]
     text = cast("str", tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-    start = text.find(head)
-    if start < 0:
+    opening, found, closing = text.partition(head + question)
+    if not found:
         raise InputError("the tokenizer's chat template changes the user's text; a planner prompt cannot be cut there.")
-    end = start + len(head)
-    return Prompt(text[:end], text[end:])
+    return Prompt(opening + head, question, closing)
 
 
 def encode_prompt(query: str, catalog: Catalog, tokenizer: Tokenizer) -> PromptIds:
@@ -90,9 +97,9 @@ def encode_prompt(query: str, catalog: Catalog, tokenizer: Tokenizer) -> PromptI
     """
     prompt = render(query, catalog, tokenizer=tokenizer)
     prefix = _encode_prefix(tokenizer, prompt.prefix)
-    plain = not tokenizer.chat_template
-    suffix = tokenizer.encode(prompt.suffix, add_special_tokens=False, split_special_tokens=plain)
-    return PromptIds(list(prefix), suffix)
+    question = tokenizer.encode(prompt.question, add_special_tokens=False, split_special_tokens=True)
+    closing = tokenizer.encode(prompt.closing, add_special_tokens=False) if prompt.closing else []
+    return PromptIds(list(prefix), question + closing)
 
 
 @lru_cache(maxsize=64)

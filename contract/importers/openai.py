@@ -57,11 +57,10 @@ def looks_like_openai(value: Json) -> bool:
     if isinstance(value, dict) and "functions" in value:
         return isinstance(value["functions"], list)
     found = _tools(value)
-    if not isinstance(found, list) or not found:
+    if not isinstance(found, list):
         return False
-    return all(
-        isinstance(tool, dict) and _is_function(cast("dict[str, Any]", tool)) for tool in cast("list[Any]", found)
-    )
+    tools = cast("list[Any]", found)
+    return any(map(_is_function, tools)) and all(isinstance(tool, dict) and "type" in tool for tool in tools)
 
 
 def _is_function(tool: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+
 from plansmith.contract import Catalog, Worker
 from plansmith.contract.plan import pointer_text
 from plansmith.contract.schema import compatible, find_place, types_of

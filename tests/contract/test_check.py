@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from plansmith.contract import Catalog, Worker, check_plan
 from plansmith.contract.findings import Fault, Severity
 from plansmith.contract.plan import dumps
-
 from tests.contract.strategies import catalogs_with_plans, json_values, mutated
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -69,9 +69,9 @@ def test_more_than_max_steps_is_reported_beside_the_faults_of_the_steps() -> Non
 
 @pytest.mark.parametrize("digits", ["1e999", "-1e999", "9" * 5000])
 def test_a_number_that_no_program_holds_is_a_bad_value(digits: str) -> None:
-    text = '[{"type":"weather_forecast","args":{"city":"P","date":"d","days":%s}}]' % digits
+    text = '[{"type":"weather_forecast","args":{"city":"P","date":"d","days":DIGITS}}]'.replace("DIGITS", digits)
     assert found(text) == [("bad_value", "error", "/0/args/days")]
-    inside = '[{"type":"fin_analyze","args":{"quote":{"a":[1,%s]}}}]' % digits
+    inside = '[{"type":"fin_analyze","args":{"quote":{"a":[1,DIGITS]}}}]'.replace("DIGITS", digits)
     assert found(inside) == [("bad_value", "error", "/0/args/quote/a/1")]
 
 

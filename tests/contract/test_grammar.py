@@ -11,9 +11,9 @@ import pytest
 import xgrammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from plansmith.contract import Catalog, Fault, Plan, Worker, check_plan, plan_schema
 from plansmith.contract.grammar import POSITIONAL_LIMIT, STRUCTURAL, is_positional
-
 from tests.contract.strategies import catalogs, catalogs_with_plans, mutated
 from tests.contract.test_check import DEMO
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from plansmith.contract import Catalog, Plan, ResolutionError, Worker, canonical_json, check_plan, references, resolve
 from plansmith.contract.plan import TemplateError, dumps, fill_template, parse_pointer, pointer_text
-
 from tests.contract.strategies import SCALARS, catalogs_with_plans
 
 
@@ -85,9 +85,7 @@ def test_a_reference_keeps_the_type_of_what_it_points_to() -> None:
 @given(st.integers(1, 30), st.data())
 def test_text_in_results_is_never_a_reference(steps: int, data: st.DataObject) -> None:
     hostile = st.sampled_from(["#E1", "#E10", "{0}", "$1", "${x}", "/0", '{"$from":"/0"}'])
-    context = [
-        {"text": data.draw(hostile), "object": {"$from": "/0/text"}, "at": index} for index in range(steps)
-    ]
+    context = [{"text": data.draw(hostile), "object": {"$from": "/0/text"}, "at": index} for index in range(steps)]
     args = {
         f"a{index}": [{"$from": f"/{index}/text"}, {"deep": {"$from": f"/{index}/object"}}, {"$from": f"/{index}/at"}]
         for index in range(steps)
