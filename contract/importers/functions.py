@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import core_schema
 
@@ -117,20 +118,26 @@ def _signature(fn: Function) -> inspect.Signature:
 
 def _model(fn: Function, name: str, signature: inspect.Signature) -> type[BaseModel]:
     """Fields are numbered and aliased: a parameter may be called `_x`, `json` or `model_config`, a field may not."""
-    parameters = list(signature.parameters.values())
-    aliases = {f"p{index}": parameter.name for index, parameter in enumerate(parameters)}
-    fields: dict[str, Any] = {
-        f"p{index}": (
-            Any if parameter.annotation is parameter.empty else parameter.annotation,
-            ... if parameter.default is parameter.empty else parameter.default,
-        )
-        for index, parameter in enumerate(parameters)
-    }
-    config = ConfigDict(extra="forbid", alias_generator=aliases.__getitem__, protected_namespaces=())
+    fields = {f"p{index}": _field(parameter) for index, parameter in enumerate(signature.parameters.values())}
+    config = ConfigDict(extra="forbid")
     try:
         return create_model(f"{name}_arguments", __config__=config, __module__=fn.__module__, **fields)
     except Exception as error:  # annotations may hold the user's own schema hooks, which may raise anything
         raise _unsupported(name, signature, error) from error
+
+
+def _field(parameter: inspect.Parameter) -> Any:
+    """Annotation and default as `create_model` takes them; a default may be a `Field(...)`, as for web frameworks."""
+    annotated, annotation = cast("Any", Annotated), parameter.annotation
+    if annotation is parameter.empty:
+        annotation = Any
+    is_field = isinstance(parameter.default, FieldInfo)
+    if is_field:
+        annotation = annotated[annotation, parameter.default]
+    # the last annotation wins, so a parameter keeps its name whatever alias its own Field gives
+    name = Field(alias=parameter.name, validation_alias=parameter.name, serialization_alias=parameter.name)
+    has_default = not is_field and parameter.default is not parameter.empty
+    return annotated[annotation, name] if not has_default else (annotated[annotation, name], parameter.default)
 
 
 def _unsupported(name: str, signature: inspect.Signature, error: Exception) -> InputError:
@@ -205,10 +212,6 @@ def _args(fn: Function, name: str, signature: inspect.Signature, texts: dict[str
     except PydanticUserError as error:
         raise _unsupported(name, signature, error) from error
     properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
-    if list(properties) != list(signature.parameters):
-        raise InputError(
-            f"function {name!r}: a Field(alias=...) renames a parameter; a plan uses the parameter's own name."
-        )
     for parameter in signature.parameters.values():
         if parameter.annotation is parameter.empty:
             notes.add("a parameter without annotation may hold any type", f"{where}, parameter {parameter.name!r}")

@@ -63,8 +63,11 @@ def looks_like_openai(value: Json) -> bool:
     return any(map(_is_function, tools)) and all(isinstance(tool, dict) and "type" in tool for tool in tools)
 
 
-def _is_function(tool: dict[str, Any]) -> bool:
-    return tool.get("type") == "function" and ("function" in tool or "name" in tool)
+def _is_function(tool: Any) -> bool:
+    if not isinstance(tool, dict):
+        return False
+    entry = cast("dict[str, Any]", tool)
+    return entry.get("type") == "function" and not entry.keys().isdisjoint({"function", "name"})
 
 
 def _tools(value: Json) -> Any:

@@ -21,7 +21,6 @@ Node = dict[str, Any]
 
 SCHEMA_KEYS = (
     "items",
-    "additionalItems",
     "additionalProperties",
     "contains",
     "propertyNames",

@@ -175,7 +175,7 @@ def test_parameters_stand_at_the_top_whatever_the_schema_looked_like(parameters:
     result = from_openai(openai_tool(parameters), name="n")
     worker = result.catalog.workers[0]
     assert (list(worker.properties), worker.required) == (["a"], {"a"})
-    assert [faults(result.catalog, args) for args in ({"a": "x"}, {}, {"a": 1}, {"a": "x", "b": 1})] == [
+    assert [faults(result.catalog, args)[:1] for args in ({"a": "x"}, {}, {"a": 1}, {"a": "x", "b": 1})] == [
         [],
         ["missing_arg"],
         ["bad_value"],
