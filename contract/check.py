@@ -246,9 +246,8 @@ class _Check:
             return  # the argument that holds a lone surrogate is a finding already
         for error in errors:
             place: Tokens = (*base, *error.instance_path)
-            keyword = str(error.schema_path[-1]) if error.schema_path else ""
-            if place == base and keyword in ("required", "additionalProperties"):
-                continue
+            if place == base and list(error.schema_path) in (["required"], ["additionalProperties"]):
+                continue  # reported a parameter at a time; a conditional `required` lies deeper
             self.add(Fault.BAD_VALUE, place, f"step {base[0]}: {_short(error.message)}.")
 
     def _value(self, value: Json, place: Tokens, parameter: Parameter | None) -> None:

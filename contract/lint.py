@@ -29,10 +29,11 @@ MAX_ENUM = 100
 """Most values of an enum; all of them go into every prompt and into the grammar."""
 MAX_PROMPT = 16_000
 """Longest prompt of a catalog in characters (about 4,000 tokens of English)."""
-SIMILAR = 0.9
-"""Share of equal characters from which two names count as confusable (`difflib` ratio)."""
+SIMILAR = 0.8
+"""Share of equal characters (`difflib` ratio) from which two words of names count as similar: `order` and `orders`."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 _UNCHECKED = (
     *("minLength", "maxLength", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
@@ -117,14 +118,10 @@ def _worker_notes(worker: Worker) -> Iterator[LintNote]:
     yield from _name_and_description(worker)
     yield from _args_notes(worker)
     yield from _returns_notes(worker)
-    lacks = [
-        what for what, there in (("a permission", worker.permission), ("idempotency", worker.idempotent)) if not there
-    ]
-    if worker.effect is Effect.WRITE and lacks:
-        message = (
-            f"it may change the world (effect 'write') without {' or '.join(lacks)}: anyone may call it, or a failed "
-            "call cannot be repeated safely. Set 'effect' to what it does, or 'permission' and 'idempotent'."
-        )
+    risks = ["no permission is asked for"] if worker.permission is None else []
+    risks += [] if worker.idempotent else ["a failed call cannot be repeated safely (it is not idempotent)"]
+    if worker.effect is Effect.WRITE and risks:
+        message = f"it may change the world, and {', and '.join(risks)}. Set 'effect', 'permission' and 'idempotent'."
         yield LintNote(LintCode.UNGUARDED_WRITE, worker.name, "/effect", message)
 
 
@@ -245,19 +242,19 @@ def _is_open_result(node: dict[str, Any]) -> bool:
 
 
 def _confusable(names: Sequence[str]) -> Iterator[LintNote]:
-    """Pairs of names that are equal but for case, punctuation and word order, or nearly equal as text."""
-    matcher = difflib.SequenceMatcher(autojunk=False)
-    words = [sorted(re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())) for name in names]
+    """Pairs of names with the same words (whatever case, punctuation, order), or that differ in one similar word."""
+    words = [re.findall(r"[^\W_]+", _CAMEL.sub(" ", name).lower()) for name in names]
     for index, name in enumerate(names):
-        matcher.set_seq2(name)
         for other_index in range(index):
-            other = names[other_index]
-            if (words[index] == words[other_index] and words[index]) or _is_similar(matcher, other):
-                message = f"the name is easily taken for {other!r}. Let them differ by a word of meaning."
+            if _is_confusable(words[index], words[other_index]):
+                message = f"the name is easily taken for {names[other_index]!r}. Let them differ by a word of meaning."
                 yield LintNote(LintCode.CONFUSABLE_NAMES, name, "/name", message)
 
 
-def _is_similar(matcher: difflib.SequenceMatcher[str], other: str) -> bool:
-    matcher.set_seq1(other)
-    upper_bounds = matcher.real_quick_ratio() >= SIMILAR and matcher.quick_ratio() >= SIMILAR
-    return upper_bounds and matcher.ratio() >= SIMILAR
+def _is_confusable(words: list[str], others: list[str]) -> bool:
+    if len(words) != len(others):
+        return "".join(words) == "".join(others)
+    different = [(word, other) for word, other in zip(words, others, strict=True) if word != other]
+    if len(different) == 1:
+        return difflib.SequenceMatcher(None, *different[0], autojunk=False).ratio() >= SIMILAR
+    return sorted(words) == sorted(others) if words else False

@@ -95,12 +95,14 @@ def _referring(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _in_place(node: dict[str, Any], root: Schema) -> Iterator[dict[str, Any]]:
-    """The schemas that judge the same value as this one."""
+    """The schemas that judge the same value as this one; `node` may be no schema (a default that looks like one)."""
     found: list[Any] = [_follow(node["$ref"], root)] if "$ref" in node else []
-    found += [node[key] for key in ("not", "if", "then", "else") if key in node]
-    for key in ("allOf", "anyOf", "oneOf"):
-        found += cast("list[Any]", node.get(key, []))
-    found += cast("dict[str, Any]", node.get("dependentSchemas", {})).values()
+    for key in ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas"):
+        value = node.get(key)
+        if key == "dependentSchemas" and isinstance(value, dict):
+            found += cast("dict[str, Any]", value).values()
+        else:
+            found += cast("list[Any]", value) if isinstance(value, list) else [value]
     return (cast("dict[str, Any]", item) for item in found if isinstance(item, dict))
 
 

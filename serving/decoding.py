@@ -1,0 +1,195 @@
+"""Greedy decoding of many rows that share a prompt prefix, each with or without a grammar.
+
+Rows that end make room for waiting ones at once, so the batch stays full. Tokens that the grammar forces are appended
+without asking the model and run through it together with the token before them. Every row gets the tokens that it
+would get alone: the attention has no padding (`ragged_attention`), so only rounding depends on the batch.
+
+Shapes: N tokens of a pass, B rows, D hidden width, V rows of the output layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from plansmith.contract.records import FinishReason
+from plansmith.serving.grammar_masks import RowMatcher
+from plansmith.serving.model_loading import PlannerModel
+from plansmith.serving.ragged_attention import RowCache, SharedPrefix
+from plansmith.serving.request_queue import Request
+
+Allowed = Callable[[Sequence[RowMatcher | None]], Tensor]
+"""From the matchers of the rows to the tokens that may come next, bool [B,V]."""
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """One query that is being decoded."""
+
+    request: Request
+    prompt_tokens: int
+    """Tokens of the whole prompt, the shared prefix included."""
+    pending: list[int]
+    """Tokens that the model has not seen yet: at first the prompt after the prefix."""
+    limit: int
+    """Most tokens to write."""
+    matcher: RowMatcher | None
+    stop_ids: frozenset[int]
+    output: list[int] = field(default_factory=list[int])
+    """Tokens written so far, without the stop token."""
+    used: int = 0
+    """Cache slots filled."""
+    finish: FinishReason | None = None
+    error: str | None = None
+
+    def begin(self) -> None:
+        """Write what the grammar forces at the very start."""
+        if self.matcher is not None:
+            self._write(self.matcher.forced())
+
+    def accept(self, token: int) -> None:
+        """Take the chosen token, then what the grammar forces after it."""
+        if token in self.stop_ids:
+            self.finish = FinishReason.STOP
+            return
+        self._write([token])
+        if self.finish is None and self.matcher is not None:
+            self._write(self.matcher.forced())
+
+    def fail(self, error: str) -> None:
+        self.finish, self.error = FinishReason.ERROR, error
+
+    def _write(self, tokens: list[int]) -> None:
+        room = self.limit - len(self.output)
+        self.output += tokens[:room]
+        self.pending += tokens[:room]
+        if self.matcher is not None and tokens:
+            self.matcher.consume(tokens)
+            if self.matcher.error:
+                return self.fail(f"grammar: {self.matcher.error}")
+            if self.matcher.complete and len(tokens) <= room:
+                self.finish = FinishReason.STOP
+                return None
+        if len(tokens) >= room:
+            self.finish = FinishReason.LENGTH
+        return None
+
+
+class GreedyDecoder:
+    """Runs prefixes and batches on one model; not thread-safe, the caller holds a lock."""
+
+    def __init__(self, model: PlannerModel, allowed: Allowed, *, batch_size: int, prefill_tokens: int) -> None:
+        self._model = model
+        self._allowed = allowed
+        self._batch_size = batch_size
+        self._prefill_tokens = prefill_tokens
+        self._cache = RowCache(batch_size, model.num_layers)
+
+    @torch.inference_mode()
+    def run_prefix(self, ids: Sequence[int]) -> SharedPrefix:
+        """Keys and values of a prompt prefix, computed in pieces of at most `prefill_tokens`."""
+        cache = RowCache(1, self._model.num_layers)
+        for start in range(0, len(ids), self._prefill_tokens):
+            self._forward(cache, None, [0], [start], [ids[start : start + self._prefill_tokens]])
+        return cache.take_prefix(len(ids))
+
+    @torch.inference_mode()
+    def decode(
+        self,
+        prefix: SharedPrefix,
+        admit: Callable[[], Row | None],
+        wanted: Callable[[Row], bool],
+        finished: Callable[[Row], None],
+        active: list[Row],
+    ) -> None:
+        """Decode until `admit` has no more rows and all rows have ended.
+
+        Args:
+            prefix: what all rows share.
+            admit: gives the next row, or None where none waits now; asked again after every pass.
+            wanted: whether a row is still of use; asked after every pass.
+            finished: receives each row that leaves: with a finish reason, or without one if no longer wanted.
+            active: the rows in work, kept up to date so that the caller can fail them if this raises.
+
+        """
+        while True:
+            self._fill(active, admit, finished)
+            if not active:
+                return
+            self._advance(prefix, active)
+            self._retire(active, wanted, finished)
+
+    def _fill(self, active: list[Row], admit: Callable[[], Row | None], finished: Callable[[Row], None]) -> None:
+        """Admit rows while there is a place, and prompt tokens enough for one pass are not yet waiting."""
+        waiting = 0
+        while len(active) < self._batch_size and waiting < self._prefill_tokens:
+            row = admit()
+            if row is None:
+                return
+            if row.finish is not None:
+                finished(row)
+                continue
+            waiting += len(row.pending)
+            active.append(row)
+
+    def _advance(self, prefix: SharedPrefix, active: list[Row]) -> None:
+        """One pass over what is pending, then one token for every row whose prompt is through."""
+        pieces = [row.pending[: self._prefill_tokens] for row in active]
+        hidden_BD = self._forward(self._cache, prefix, range(len(active)), [row.used for row in active], pieces)
+        for row, piece in zip(active, pieces, strict=True):
+            row.used += len(piece)
+            del row.pending[: len(piece)]
+        ready = [index for index, row in enumerate(active) if not row.pending]
+        if not ready:
+            return
+        rows = [active[index] for index in ready]
+        if len(ready) < len(active):
+            hidden_BD = hidden_BD[ready]
+        for row, token in zip(rows, self._choose(hidden_BD, rows), strict=True):
+            if row.matcher is not None and row.matcher.error:
+                row.fail(f"grammar: {row.matcher.error}")
+            else:
+                row.accept(token)
+
+    def _choose(self, hidden_BD: Tensor, rows: Sequence[Row]) -> list[int]:
+        """The likeliest token of each row that its grammar allows and the tokenizer has."""
+        logits_BV: Tensor = self._model.head(hidden_BD)
+        logits_BV[:, self._model.num_tokens :] = -torch.inf
+        matchers = [row.matcher for row in rows]
+        if any(matcher is not None for matcher in matchers):
+            allowed_BV = self._allowed(matchers).to(logits_BV.device)
+            logits_BV = logits_BV.masked_fill(~allowed_BV, -torch.inf)
+        return cast("list[int]", cast("Any", logits_BV.argmax(-1)).tolist())
+
+    def _retire(self, active: list[Row], wanted: Callable[[Row], bool], finished: Callable[[Row], None]) -> None:
+        """Take out rows that ended or are no longer wanted; the last row moves into the gap."""
+        for index in reversed(range(len(active))):
+            row = active[index]
+            if row.finish is None and wanted(row):
+                continue
+            last = active.pop()
+            if last is not row:
+                self._cache.move(len(active), index, last.used)
+                active[index] = last
+            finished(row)
+
+    def _forward(
+        self,
+        cache: RowCache,
+        prefix: SharedPrefix | None,
+        rows: Sequence[int],
+        starts: Sequence[int],
+        pieces: Sequence[Sequence[int]],
+    ) -> Tensor:
+        """Hidden state of the last token of each piece [B,D]; all pieces are packed into one sequence."""
+        device = self._model.device
+        layout = cache.begin(prefix, rows, starts, [len(piece) for piece in pieces], device)
+        ids_1N = torch.tensor([[token for piece in pieces for token in piece]], device=device)
+        output = self._model.backbone(
+            input_ids=ids_1N, position_ids=layout.position_N[None], use_cache=False, row_cache=cache
+        )
+        return output.last_hidden_state[0, layout.last_B]

@@ -1,0 +1,65 @@
+"""All stages of one config in order: data, base model, training, evaluation, report.
+
+A stage is skipped where its output is complete for the same inputs, so the same command goes on after a stop, and
+after a changed setting remakes only what depends on it.
+
+Examples:
+  plansmith pipeline --config configs/quickstart.yaml
+  plansmith pipeline --config configs/quickstart.yaml --name longer --training.steps 80
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import TYPE_CHECKING
+
+from plansmith.commands.shared import add_recipe_options, overrides, recipe_of, settings_asked
+
+if TYPE_CHECKING:
+    from plansmith.data.build import DataSet
+    from plansmith.stages import Line
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_recipe_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if settings_asked(args):
+        return 0
+    from plansmith.progress import Watch, shown_progress
+    from plansmith.stages import build_data, open_line, prepare_base, train, write_recipe
+    from plansmith.stages_eval import evaluate, report
+    from plansmith.terminal import draw
+
+    recipe = recipe_of(args)
+    flags = ["--config", args.config, *overrides(args)]
+    command = ["plansmith", "pipeline", *flags]
+    with shown_progress() as progress:
+        line = open_line(recipe, progress)
+        watch = Watch()
+        with line.run.locked():
+            write_recipe(line, command)
+            data = build_data(line)
+            base = prepare_base(line, data)
+            adapter = train(line, data, base)
+            evaluate(line, data, base, adapter)
+            table = report(line, data, base, command)
+        progress.note(f"pipeline: done in {watch}\n")
+    draw(table)
+    print(what_next(line, data, flags))
+    return 0
+
+
+def what_next(line: Line, data: DataSet, flags: list[str]) -> str:
+    """What a user does with the run just made; the query is one of the test items."""
+    query = next((row.query for row in data.test if row.part == "handwritten"), data.test[0].query)
+    return "\n".join(
+        [
+            "",
+            f"Report:       {line.path / 'report.md'} (numbers: {line.path / 'report.json'})",
+            f"Adapter:      {line.path / 'train' / 'adapter'}",
+            f"Plan a query: plansmith plan {shlex.quote(query)} {shlex.join(flags)}",
+        ]
+    )

@@ -1,0 +1,58 @@
+"""One plan for a query of yours, with a model that you trained.
+
+Prints the plan's canonical text on standard output (the model's text where the plan is not valid), and what was found
+on standard error. Exit code 0: the plan is valid; 1: it is not.
+
+Examples:
+  plansmith plan "Do I need an umbrella in Lisbon tomorrow?" --config configs/quickstart.yaml
+  plansmith plan "Do I need an umbrella in Lisbon tomorrow?" --run out/quickstart --free
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("query", nargs="?", metavar="QUERY", help="the query, in quotes")
+    add_recipe_options(parser, run_too=True)
+    parser.add_argument("--free", action="store_true", help="decode without the plan grammar")
+    parser.add_argument("--base", action="store_true", help="ask the base model, without the adapter")
+
+
+def run(args: argparse.Namespace) -> int:
+    if settings_asked(args):
+        return 0
+    if not args.query or not args.query.strip():
+        from plansmith.contract.errors import InputError
+
+        raise InputError('give a query in quotes, e.g. plansmith plan "Is it raining in Rome?" --run out/quickstart')
+    from plansmith.contract.catalog import Catalog
+    from plansmith.progress import shown_progress
+    from plansmith.stages import open_line, prepared_base, trained_adapter
+
+    with shown_progress() as progress:
+        line = open_line(recipe_of(args), progress)
+        adapter = trained_adapter(line)
+        base = prepared_base(line)
+        catalog = Catalog.load(line.path / "catalog.json")
+        from plansmith.serving.local_engine import LocalEngine
+
+        with LocalEngine(base.path, None if args.base else adapter, config=line.recipe.engine) as engine:
+            (draft,) = engine.plan_batch([args.query], catalog, constrained=not args.free)
+    if draft.error is not None:
+        print(f"plansmith: no plan: {draft.error}", file=sys.stderr)
+        return 1
+    for finding in draft.check.findings:
+        print(
+            f"{finding.severity.value}: {finding.fault.value} at {finding.path or 'the plan'}: {finding.message}",
+            file=sys.stderr,
+        )
+    mode = "without grammar" if args.free else "under the plan grammar"
+    print(f"{draft.completion_tokens} tokens in {draft.seconds:.1f} s, {mode}", file=sys.stderr)
+    plan = draft.check.plan
+    print(plan.canonical(catalog) if plan is not None else draft.text)
+    return 0 if draft.check.valid else 1

@@ -1,0 +1,147 @@
+"""Examples to token ids, and everything that must be refused before the first step.
+
+Takes verified examples, their catalog and the tokenizer; gives the shared prefix and one `Encoded` an example. The
+ids are those of `plansmith.contract.prompt`, which server and evaluator call too.
+
+Each check here stands for a way in which training goes wrong without a word: cut targets, a stop token that is never
+learnt, targets that the loss does not see, prompts that differ from those at serving time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from plansmith.contract.catalog import Catalog
+from plansmith.contract.errors import InputError
+from plansmith.contract.plan import Plan
+from plansmith.contract.progress import Progress
+from plansmith.contract.prompt import encode_prompt, encode_target, render, stop_id
+from plansmith.contract.records import Example
+from plansmith.data.build import DataSet
+from plansmith.training.config import TooLong, TrainingConfig
+from plansmith.training.prefix import Encoded
+
+
+class Corpus(NamedTuple):
+    """What the loss sees of a data set."""
+
+    prefix: list[int]
+    """Token ids that all examples share: bos, instruction, catalog."""
+    examples: list[Encoded]
+    names: list[str]
+    """Id of each example's row."""
+    given: int
+    """Rows that came in; `given == len(examples) + sum(dropped.values())`."""
+    dropped: dict[str, int]
+    """Rows left out, by reason."""
+
+
+def texts_of(data: DataSet) -> Iterator[str]:
+    """Every text that training encodes, each as it is encoded: prompt prefix, queries with their frame, plans."""
+    yield render("", data.catalog).prefix
+    for example in (*data.train, *data.val):
+        yield render(example.query, data.catalog).suffix
+        yield Plan.from_json(example.plan).canonical(data.catalog)
+
+
+def encode_examples(
+    examples: Sequence[Example], catalog: Catalog, tokenizer: Any, config: TrainingConfig, progress: Progress
+) -> Corpus:
+    """Encode rows and check them.
+
+    Raises:
+        InputError: no row is left, one is too long and the config says stop, or a check fails; the message counts the
+            rows and names the first.
+
+    """
+    stop = stop_id(tokenizer)
+    prefix = encode_prompt("", catalog, tokenizer).prefix
+    kept: list[Encoded] = []
+    names: list[str] = []
+    long: list[tuple[str, int]] = []
+    for example in examples:
+        encoded = encode_example(example, catalog, tokenizer, prefix)
+        length = len(prefix) + len(encoded.ids)
+        if length > config.max_tokens:
+            long.append((example.id, length))
+        else:
+            kept.append(encoded)
+            names.append(example.id)
+    corpus = Corpus(prefix, kept, names, len(examples), dict(Counter("too_long" for _ in long)))
+    if long:
+        _report_long(long, len(examples), config, progress)
+    check_corpus(corpus, stop)
+    return corpus
+
+
+def encode_example(example: Example, catalog: Catalog, tokenizer: Any, prefix: list[int]) -> Encoded:
+    """One row's query and plan after the shared prefix.
+
+    Raises:
+        InputError: the row's prompt does not start with the prefix, or the tokenizer cannot write the plan.
+
+    """
+    prompt = encode_prompt(example.query, catalog, tokenizer)
+    if prompt.prefix != prefix:
+        at = next((i for i, (a, b) in enumerate(zip(prompt.prefix, prefix, strict=False)) if a != b), len(prefix))
+        raise InputError(
+            f"the prompt of row {example.id!r} leaves the shared prefix at token {at} of {len(prefix)}; "
+            "the prompt before the query must not depend on the query."
+        )
+    text = Plan.from_json(example.plan).canonical(catalog)
+    target = encode_target(text, tokenizer)
+    written = tokenizer.decode(target[:-1], clean_up_tokenization_spaces=False)
+    if written != text:
+        raise InputError(
+            f"the tokenizer cannot write the plan of row {example.id!r}: {text!r} comes back as {written!r}. "
+            "Use another base model."
+        )
+    return Encoded(prompt.suffix + target, len(prompt.suffix), [1.0] * len(target))
+
+
+def _report_long(long: list[tuple[str, int]], given: int, config: TrainingConfig, progress: Progress) -> None:
+    name, length = long[0]
+    found = f"{len(long)} of {given} rows have more than {config.max_tokens} tokens (row {name!r}: {length})"
+    if config.too_long is TooLong.STOP:
+        raise InputError(f"{found}; their plans would be cut. Raise training.max_tokens, or set too_long to drop.")
+    progress.note(f"training: {found}; left out")
+
+
+def check_corpus(corpus: Corpus, stop: int) -> None:
+    """Refuse what could not be learnt.
+
+    Raises:
+        InputError: rows were lost uncounted, none is left, or some have no target, a target that the loss does not
+            see, or one that does not end with the stop token.
+
+    """
+    if corpus.given != len(corpus.examples) + sum(corpus.dropped.values()):
+        raise InputError(
+            f"{corpus.given} rows came in, but {len(corpus.examples)} were kept and "
+            f"{sum(corpus.dropped.values())} dropped; some were lost uncounted."
+        )
+    if not corpus.examples:
+        dropped = ", ".join(f"{reason} {count}" for reason, count in corpus.dropped.items()) or "none given"
+        raise InputError(f"there is no row to train on (dropped: {dropped}).")
+    faults = [_fault(example, stop) for example in corpus.examples]
+    for fault, count in Counter(fault for fault in faults if fault).items():
+        name = corpus.names[faults.index(fault)]
+        raise InputError(f"{count} of {len(faults)} rows {fault} (row {name!r}); nothing was trained.")
+
+
+def _fault(example: Encoded, stop: int) -> str | None:
+    """What is wrong with one row, in words that follow `rows`."""
+    target = example.ids[example.num_query :]
+    if not target or not any(example.weights):
+        return "have no target token that the loss sees"
+    if len(example.weights) != len(target):
+        return "have other numbers of weights and of target tokens"
+    if not example.num_query:
+        return "have no query token before the plan"
+    if target[-1] != stop:
+        return f"do not end with the stop token {stop}, so the model would never learn to stop"
+    if not example.weights[-1]:
+        return f"have a stop token {stop} that the loss does not see, so the model would never learn to stop"
+    return None

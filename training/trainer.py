@@ -1,0 +1,360 @@
+"""LoRA training of a planner: examples to an adapter that a server loads.
+
+Reads a data set and a base model's directory; writes `adapter/` (peft safetensors and `plansmith.json`),
+`metrics.jsonl`, and checkpoints into the output directory. A killed run goes on from its last checkpoint and ends with
+the same weights, bit by bit on a CPU; a finished one is not run again for the same inputs.
+
+The loss is cross-entropy on the tokens of the plan, its sum divided once by the weight of the whole optimizer step.
+Every step runs the catalog once a micro-batch (`prefix.py`).
+
+Not covered: several devices, evaluation by generated plans while training.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch.nn import Parameter
+from transformers import PreTrainedModel
+
+from plansmith import __version__
+from plansmith.contract.errors import InputError, PlansmithError
+from plansmith.contract.progress import Progress
+from plansmith.contract.prompt import prompt_hash
+from plansmith.contract.records import Record
+from plansmith.contract.store import append_row, read_rows, write_rows, write_text
+from plansmith.data.build import DataSet
+from plansmith.training import prefix
+from plansmith.training.checkpoint import (
+    CARD,
+    Card,
+    Inputs,
+    State,
+    load_checkpoint,
+    read_card,
+    require_same,
+    save_checkpoint,
+)
+from plansmith.training.config import ModelConfig, Precision, Schedule, TrainingConfig
+from plansmith.training.encode import Corpus, encode_examples
+from plansmith.training.files import make_directory
+from plansmith.training.loss import Head, chunked_plan_loss
+from plansmith.training.model import GEMMA, TERMS, base_hash, load_model, load_tokenizer
+
+TRAINER_VERSION = 1
+"""Raised whenever the same inputs would give other weights."""
+_WITHOUT_EFFECT = {"checkpoint_every", "keep_checkpoints"}
+_METRICS = "metrics.jsonl"
+
+
+class TrainingError(PlansmithError):
+    """Training cannot go on: the loss or its gradient is no number."""
+
+
+class StepMetrics(Record):
+    """One row of `metrics.jsonl`."""
+
+    step: int
+    """From 1."""
+    loss: float
+    """Cross-entropy in nats a target token, over the whole step."""
+    learning_rate: float
+    grad_norm: float
+    """Before clipping."""
+    examples: int
+    tokens: int
+    """Tokens that went through the model, prefixes included."""
+    seconds: float
+
+
+class TrainResult(NamedTuple):
+    """A finished run."""
+
+    adapter: Path
+    steps: int
+    final_loss: float
+    seconds: float
+    """Wall time of the steps."""
+    skipped: bool
+    """Whether it was there already."""
+
+
+@dataclass
+class Trainee:
+    """The model in training, with what moves it."""
+
+    model: PreTrainedModel
+    """Base model with the adapter's layers inside."""
+    peft: PeftModel
+    parameters: dict[str, Parameter]
+    optimizer: torch.optim.AdamW
+    head: Head
+    device: torch.device
+
+
+def train(
+    model: ModelConfig,
+    config: TrainingConfig,
+    data: DataSet,
+    base: Path,
+    out: Path,
+    *,
+    seed: int,
+    progress: Progress,
+) -> TrainResult:
+    """Train an adapter, go on with a killed run, or return the finished one.
+
+    Raises:
+        InputError: data, base or output directory cannot be used; earlier work there was made from other inputs.
+        CatalogMismatchError: the rows were made for another catalog.
+        TrainingError: the loss is no number any more.
+        StorageError: the output directory cannot be written.
+
+    """
+    inputs = inputs_of(model, config, data, base, seed=seed)
+    finished = _finished(out, inputs)
+    if finished is not None:
+        progress.note(f"training: {out / 'adapter'} is complete for the same inputs, skipped")
+        return finished
+    corpus = encode_examples(data.train, data.catalog, load_tokenizer(base), config, progress)
+    trainee = build_trainee(base, config, seed=seed)
+    done = load_checkpoint(out, inputs, trainee.parameters, trainee.optimizer)
+    _start(out, done, config, corpus, progress)
+    for step in range(done, config.steps):
+        row = train_step(trainee, corpus, config, step, seed=seed)
+        append_row(out / _METRICS, row)
+        if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
+            state = State(step=step + 1, inputs=inputs)
+            save_checkpoint(out, state, trainee.parameters, trainee.optimizer, keep=config.keep_checkpoints)
+        _show(row, config, progress)
+    progress.finish()
+    return _finish(out, trainee, corpus, data, inputs, progress)
+
+
+def inputs_of(model: ModelConfig, config: TrainingConfig, data: DataSet, base: Path, *, seed: int) -> Inputs:
+    """What the weights depend on.
+
+    Raises:
+        CatalogMismatchError: the rows were made for another catalog than the one beside them.
+
+    """
+    data.catalog.require_hash(data.manifest.catalog_hash, what="the training data")
+    settings = config.model_dump(mode="json", exclude=_WITHOUT_EFFECT)
+    return Inputs(
+        trainer=TRAINER_VERSION,
+        seed=seed,
+        base=model.base,
+        base_hash=base_hash(base),
+        catalog_hash=data.catalog.hash,
+        prompt_hash=prompt_hash(data.catalog),
+        train_hash=data.manifest.files["train.jsonl"],
+        config=settings,
+    )
+
+
+def _finished(out: Path, inputs: Inputs) -> TrainResult | None:
+    card = read_card(out / "adapter")
+    if card is None:
+        return None
+    require_same(f"adapter {str(out / 'adapter')!r}", card.inputs, inputs)
+    return TrainResult(out / "adapter", card.steps, card.final_loss, card.seconds, skipped=True)
+
+
+def build_trainee(base: Path, config: TrainingConfig, *, seed: int) -> Trainee:
+    """Load the base model, put fresh adapter layers into it, and make the optimizer.
+
+    Raises:
+        InputError: no layer has one of the target names, or a shared prefix does not cover the architecture.
+
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_model(base, _dtype(config.precision, device))
+    prefix.prepare(model)
+    torch.manual_seed(seed)
+    lora = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=config.rank,
+        lora_alpha=config.alpha,  # type: ignore[arg-type]
+        lora_dropout=config.dropout,
+        target_modules=list(config.target_modules),
+    )
+    try:
+        peft = get_peft_model(model, lora)
+    except ValueError as error:
+        raise InputError(f"no adapter can be put into {str(base)!r}: {error}") from error
+    peft.to(device).train()
+    parameters = {name: p for name, p in peft.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.AdamW(
+        parameters.values(),
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        weight_decay=config.weight_decay,
+    )
+    return Trainee(model, peft, parameters, optimizer, output_head(model), device)
+
+
+def _dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    if precision is Precision.AUTO:
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
+
+
+def output_head(model: PreTrainedModel) -> Head:
+    """Hidden states to logits, as the model itself does it."""
+    layer: Any = model.get_output_embeddings()
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    if not cap:
+        return layer
+    return lambda hidden_ND: torch.tanh(layer(hidden_ND) / cap) * cap
+
+
+def _start(out: Path, done: int, config: TrainingConfig, corpus: Corpus, progress: Progress) -> None:
+    """Say what is about to run, and drop metrics of steps that will run again."""
+    path = out / _METRICS
+    rows = read_rows(path, StepMetrics) if path.is_file() else []
+    write_rows(path, [row for row in rows if row.step <= done])
+    dropped = sum(corpus.dropped.values())
+    progress.note(
+        f"training: {len(corpus.examples)} of {corpus.given} rows ({dropped} left out), {config.steps} steps of "
+        f"{config.batch_size}, rank {config.rank}, {len(corpus.prefix)} prompt tokens shared"
+        + (f"; going on after step {done}" if done else "")
+    )
+    progress.start("training steps", config.steps)
+    if done:
+        progress.advance(done)
+
+
+def train_step(trainee: Trainee, corpus: Corpus, config: TrainingConfig, step: int, *, seed: int) -> StepMetrics:
+    """One optimizer step; `step` counts from 0.
+
+    Raises:
+        TrainingError: loss or gradient is no number; the weights are still those of the step before.
+
+    """
+    begun = time.monotonic()
+    torch.manual_seed(seed * 1_000_003 + step)
+    chosen = batch_of(step, len(corpus.examples), config.batch_size, seed=seed)
+    batch = sorted((corpus.examples[i] for i in chosen), key=lambda example: len(example.ids))
+    weight_total = math.fsum(weight for example in batch for weight in example.weights)
+    loss, tokens = 0.0, 0
+    for start in range(0, len(batch), config.micro_batch_size):
+        packed = prefix.pack(corpus.prefix, batch[start : start + config.micro_batch_size], trainee.device)
+        loss += _backward(trainee, packed, weight_total)
+        tokens += len(packed.ids_T)
+    norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), config.max_grad_norm))
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        names = ", ".join(repr(corpus.names[i]) for i in chosen[:4])
+        raise TrainingError(
+            f"step {step + 1}: the loss is {loss}, its gradient's norm {norm}; the weights were left alone. "
+            f"Lower training.learning_rate, or look at the rows of this step ({names}, ...)."
+        )
+    rate = learning_rate(step, config)
+    for group in trainee.optimizer.param_groups:
+        group["lr"] = rate
+    trainee.optimizer.step()
+    trainee.optimizer.zero_grad(set_to_none=True)
+    return StepMetrics(
+        step=step + 1,
+        loss=loss,
+        learning_rate=rate,
+        grad_norm=norm,
+        examples=len(batch),
+        tokens=tokens,
+        seconds=round(time.monotonic() - begun, 3),
+    )
+
+
+def _backward(trainee: Trainee, packed: prefix.Packed, weight_total: float) -> float:
+    hidden_ND = prefix.hidden_at_targets(trainee.model, packed)
+    out = chunked_plan_loss(hidden_ND, trainee.head, packed.target_N, packed.weight_N, weight_total=weight_total)
+    out.loss.backward()
+    return float(out.loss.detach())
+
+
+def batch_of(step: int, num_examples: int, batch_size: int, *, seed: int) -> list[int]:
+    """Examples of a step: the rows are gone through in a new order each time, without repeats until all had their turn.
+
+    A batch that crosses the end of one pass goes on with the next.
+    """
+    batch: list[int] = []
+    place = step * batch_size
+    while len(batch) < batch_size:
+        turn, start = divmod(place + len(batch), num_examples)
+        order = list(range(num_examples))
+        Random(f"{seed}/{turn}").shuffle(order)
+        batch += order[start : start + batch_size - len(batch)]
+    return batch
+
+
+def learning_rate(step: int, config: TrainingConfig) -> float:
+    """Learning rate of a step counted from 0."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    share = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    if config.schedule is Schedule.CONSTANT:
+        return config.learning_rate
+    fall = 1 - share if config.schedule is Schedule.LINEAR else (1 + math.cos(math.pi * share)) / 2
+    return config.learning_rate * fall
+
+
+def _show(row: StepMetrics, config: TrainingConfig, progress: Progress) -> None:
+    left = round(row.seconds * (config.steps - row.step))
+    progress.advance(
+        1,
+        loss=round(row.loss, 4),
+        examples_per_second=round(row.examples / max(row.seconds, 1e-3), 2),
+        time_left=f"{left // 60}:{left % 60:02d}",
+    )
+
+
+def _finish(
+    out: Path, trainee: Trainee, corpus: Corpus, data: DataSet, inputs: Inputs, progress: Progress
+) -> TrainResult:
+    rows = read_rows(out / _METRICS, StepMetrics)
+    seconds = math.fsum(row.seconds for row in rows)
+    card = Card(
+        plansmith=__version__,
+        base=inputs.base,
+        base_hash=inputs.base_hash,
+        base_terms=TERMS if inputs.base == GEMMA else None,
+        catalog_hash=inputs.catalog_hash,
+        prompt_hash=inputs.prompt_hash,
+        data=data.manifest.files,
+        seed=inputs.seed,
+        steps=len(rows),
+        examples=len(corpus.examples),
+        given=corpus.given,
+        final_loss=rows[-1].loss,
+        seconds=round(seconds, 3),
+        inputs=inputs,
+    )
+    make_directory(out / "adapter", lambda draft: _write_adapter(trainee.peft, card, draft))
+    examples = sum(row.examples for row in rows)
+    progress.note(
+        f"training: loss {rows[0].loss:.3f} to {rows[-1].loss:.3f} in {seconds:.0f} s, "
+        f"{seconds / len(rows):.1f} s a step, {examples / max(seconds, 1e-3):.2f} examples a second, "
+        f"peak memory {peak_memory() / 1e9:.1f} GB; adapter in {out / 'adapter'}"
+    )
+    return TrainResult(out / "adapter", len(rows), rows[-1].loss, card.seconds, skipped=False)
+
+
+def _write_adapter(peft: PeftModel, card: Card, draft: Path) -> None:
+    peft.peft_config["default"].base_model_name_or_path = card.base
+    peft.save_pretrained(str(draft), safe_serialization=True, save_embedding_layers=False)
+    (draft / "README.md").unlink(missing_ok=True)
+    write_text(draft / CARD, card.model_dump_json(indent=1) + "\n")
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else size * 1024
