@@ -18,7 +18,8 @@ import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from plansmith.contract.errors import CatalogError, CatalogMismatchError, InputError
-from plansmith.contract.plan import Json, dumps
+from plansmith.contract.parse import duplicate_places, parse_json
+from plansmith.contract.plan import Json, dumps, pointer_text
 from plansmith.contract.schema import circular_reference, order_value
 
 Schema = dict[str, Any]
@@ -150,13 +151,16 @@ class Catalog:
     def load(cls, path: str | Path) -> Catalog:
         """Read a catalog file; raises `InputError` where it is absent or no JSON, `CatalogError` where it is wrong."""
         try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
+            value = parse_json(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"catalog file {str(path)!r} cannot be read: {error.strerror or error}.") from error
         except ValueError as error:
             raise CatalogError(f"catalog file {str(path)!r} is not JSON: {error}.") from error
         except RecursionError as error:
             raise CatalogError(f"catalog file {str(path)!r} is nested too deeply.") from error
+        twice = [pointer_text(*place) for place in duplicate_places(value)]
+        if twice:
+            raise CatalogError(f"catalog file {str(path)!r} has keys that stand twice in their object: {twice[:5]}.")
         try:
             return cls.from_json(value)
         except CatalogError as error:

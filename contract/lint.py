@@ -238,7 +238,7 @@ def _returns_notes(worker: Worker) -> Iterator[LintNote]:
 def _is_open_result(node: dict[str, Any]) -> bool:
     declared = node.get("type")
     is_object = declared == "object" or (isinstance(declared, list) and "object" in declared)
-    return is_object and node.get("additionalProperties") is not False and "unevaluatedProperties" not in node
+    return is_object and node.get("additionalProperties") is not False
 
 
 def _confusable(names: Sequence[str]) -> Iterator[LintNote]:

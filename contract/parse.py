@@ -111,8 +111,7 @@ def _parse(text: str, max_bytes: int | None) -> tuple[Json, bool]:
     except json.JSONDecodeError as error:
         raise ParseError(
             Fault.NOT_JSON,
-            f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}; expected one JSON array and nothing "
-            "around it.",
+            f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}; expected JSON and nothing around it.",
         ) from error
     except RecursionError as error:
         raise _too_deep() from error

@@ -8,7 +8,7 @@ pickled weights, and models whose attention does not go through transformers' at
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,7 +158,7 @@ def read_card(adapter: Path) -> AdapterCard:
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def _quiet(transformers: Any) -> Generator[None]:
     """Loading without the library's own progress bars, which would run into ours."""
     logging = transformers.utils.logging
     shown = logging.is_progress_bar_enabled()

@@ -20,7 +20,8 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.out_features = linear.out_features
         self._weight: Tensor = _ops()._reorder_linear_weight(linear.weight.detach(), None)
-        self._bias: Tensor | None = None if linear.bias is None else linear.bias.detach()
+        bias = cast("Tensor | None", linear.bias)
+        self._bias = None if bias is None else bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
         return _ops()._linear_pointwise(x, self._weight, self._bias, "none", [], "")

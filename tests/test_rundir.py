@@ -48,6 +48,8 @@ def test_earlier_work_is_moved_aside_and_never_overwritten(tmp_path: Path):
     assert (tmp_path / "train.1" / "adapter").read_text() == "first"
     assert (tmp_path / "train.2" / "adapter").read_text() == "second"
     assert run.set_aside("train") is None
+    (tmp_path / "train.1" / "rows.1").write_text("")
+    assert run.free_name("train.1/rows") == tmp_path / "train.1" / "rows.2"
 
 
 def test_a_second_process_is_refused_and_a_dead_one_leaves_no_lock(tmp_path: Path):

@@ -67,7 +67,7 @@ class TrainingConfig(Settings):
 
     rank: int = 16
     """Rank of the adapter matrices: 1, 8, 16, 32, 64, 128, 256, 320 or 512 (those that a server loads)."""
-    alpha: float = Field(default=32.0, gt=0)
+    alpha: int = Field(default=32, gt=0)
     """The adapter's output is multiplied by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the adapter's inputs set to zero while training."""

@@ -12,6 +12,7 @@ Not covered: several devices, evaluation by generated plans while training.
 
 from __future__ import annotations
 
+import json
 import math
 import resource
 import sys
@@ -183,7 +184,7 @@ def build_trainee(base: Path, config: TrainingConfig, *, seed: int) -> Trainee:
     lora = LoraConfig(
         task_type="CAUSAL_LM",
         r=config.rank,
-        lora_alpha=config.alpha,  # type: ignore[arg-type]
+        lora_alpha=config.alpha,
         lora_dropout=config.dropout,
         target_modules=list(config.target_modules),
     )
@@ -351,6 +352,9 @@ def _write_adapter(peft: PeftModel, card: Card, draft: Path) -> None:
     peft.peft_config["default"].base_model_name_or_path = card.base
     peft.save_pretrained(str(draft), safe_serialization=True, save_embedding_layers=False)
     (draft / "README.md").unlink(missing_ok=True)
+    settings = json.loads((draft / "adapter_config.json").read_text(encoding="utf-8"))
+    settings["target_modules"].sort()
+    write_text(draft / "adapter_config.json", json.dumps(settings, indent=1) + "\n")
     write_text(draft / CARD, card.model_dump_json(indent=1) + "\n")
 
 

@@ -4,11 +4,11 @@ Reads a model directory (config, safetensors, `tokenizer.json` with a BPE model)
 directory with fewer embedding rows and a smaller tokenizer. Gemma 3 270M spends 168 of its 268 million parameters on
 262,144 embeddings; most of them never occur in a planner's prompts.
 
-Why the copy means the same: BPE merges by rank. A merge that full BPE applies to a text builds a piece of one of the
-text's tokens; every merge that builds a kept token, or a piece of one, is kept with its rank; so on a text whose
-tokens are kept the smaller merge list takes the same merges in the same order. Any other text still round-trips,
-through single characters and byte tokens. Kept rows of the embedding are copied unchanged, so hidden states and the
-logits of kept tokens are the full model's.
+Why the copy means the same: BPE applies the merge of lowest rank first. Inside the span of a final token no merge
+crosses the span's ends, so the token comes about as it would alone. For every kept token the merges that build it alone
+are kept, so on a text whose tokens are kept the smaller merge list takes the same merges in the same order. Any other
+text still round-trips, through smaller pieces, single characters and byte tokens. Kept rows of the embedding are copied
+unchanged, so hidden states and the logits of kept tokens are the full model's.
 
 Not covered: Unigram and WordPiece tokenizers (refused), models with untied extra vocabularies (vision, speech).
 """
@@ -16,9 +16,10 @@ Not covered: Unigram and WordPiece tokenizers (refused), models with untied extr
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,29 +85,27 @@ def choose(spec: dict[str, Any], needed: set[str], *, keep_merges: int) -> Kept:
     kept |= {left + right for left, right in merges[:keep_merges] if _plain(left + right)}
     unknown = spec["model"].get("unk_token")
     kept |= {unknown} if unknown in ids else set()
-    kept = _close(kept, merges)
+    rank = {pair: index for index, pair in reversed(list(enumerate(merges)))}
+    kept |= {piece for token in kept for piece in pieces_of(token, rank)}
     order = sorted(kept, key=lambda token: ids[token])
     return Kept(
         tokens={token: new for new, token in enumerate(order)},
         old_ids=[ids[token] for token in order],
-        merges=[[left, right] for left, right in merges if left + right in kept],
+        merges=[[a, b] for a, b in merges if a in kept and b in kept and a + b in kept],
     )
 
 
-def _close(kept: set[str], merges: Sequence[tuple[str, str]]) -> set[str]:
-    """Add both parts of every merge that builds a kept token, until nothing is added.
-
-    A merge's parts are shorter than its result, so one pass over the results from long to short is enough.
-    """
-    builders: dict[str, list[tuple[str, str]]] = {}
-    for left, right in merges:
-        builders.setdefault(left + right, []).append((left, right))
-    closed = set(kept)
-    for token in sorted(builders, key=len, reverse=True):
-        if token in closed:
-            for left, right in builders[token]:
-                closed |= {left, right}
-    return closed
+def pieces_of(token: str, rank: dict[tuple[str, str], int]) -> list[str]:
+    """What BPE builds on its way from single characters to the token, the lowest rank first, from the left."""
+    parts = list(token)
+    built = [part for part in parts if len(token) > 1]
+    while True:
+        ranks = [rank.get(pair, len(rank)) for pair in itertools.pairwise(parts)]
+        if not ranks or (best := min(ranks)) == len(rank):
+            return built if len(parts) == 1 else []
+        at = ranks.index(best)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        built.append(parts[at])
 
 
 def _plain(token: str) -> bool:

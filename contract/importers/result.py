@@ -20,7 +20,7 @@ from plansmith.contract.plan import Json
 
 MAX_DEPTH = 64
 """Deepest nesting of an imported value, as for plans."""
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 512 * 1024 * 1024
 """Largest file that is read."""
 _MAX_DIGITS = 400
 """Longest integer; a JSON number of more digits is no number for anybody else."""
@@ -84,15 +84,23 @@ def read_json(path: str | Path) -> Json:
 
 
 def parse_json(text: str) -> Json:
-    """Strict JSON (no NaN, no Infinity); raises `ValueError`."""
+    """Strict JSON (no NaN, no Infinity, no key twice in an object); raises `ValueError`."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError(f"nested deeper than {MAX_DEPTH}") from error
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"an object has the key {next(key for key in keys if keys.count(key) > 1)!r} twice")
+    return made
 
 
 def _starts_as_lines(line: str) -> bool:

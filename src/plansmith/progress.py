@@ -62,6 +62,7 @@ class Lines:
     def finish(self) -> None:
         if self._what:
             spent = duration(self._clock() - self._begun)
+            self._values.pop("time_left", None)
             self.note(f"{self._what}: {self._done}/{self._total} in {spent}{_shown(self._values)}")
         self._what = ""
 

@@ -94,10 +94,16 @@ class RunDirectory:
         source = self.path / name
         if not source.exists():
             return None
-        number = 1
-        while (target := source.with_name(f"{name}.{number}")).exists():
-            number += 1
+        target = self.free_name(name)
         source.rename(target)
+        return target
+
+    def free_name(self, name: str) -> Path:
+        """`name.1`, or the next number that is free."""
+        source = self.path / name
+        number = 1
+        while (target := source.with_name(f"{source.name}.{number}")).exists():
+            number += 1
         return target
 
     @contextmanager

@@ -108,14 +108,15 @@ def _answers(runs: Path, systems: Mapping[str, bool], examples: Sequence[Example
 
 
 def _drop_systems(line: Line, runs: Path, systems: Mapping[str, bool], changes: Sequence[str]) -> None:
-    """Take rows that other inputs made out of `runs.jsonl`; the whole file as it was is moved aside."""
+    """Take rows that other inputs made out of `runs.jsonl`, after a copy of the whole file was kept."""
     if not runs.exists():
         return
     rows = read_rows(runs, Run)
     kept = [row for row in rows if row.system not in systems]
     if len(kept) == len(rows):
         return
-    aside = line.run.set_aside(RUNS)
+    aside = line.run.free_name(RUNS)
+    write_rows(aside, rows)
     write_rows(runs, kept)
     reason = f" ({'; '.join(changes)})" if changes else ""
     line.progress.note(f"eval: {len(rows) - len(kept)} answers were made from other inputs{reason}; kept in {aside}")

@@ -67,12 +67,12 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=VOCAB_ROWS,
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=16,
         sliding_window=24,
-        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        layer_types=["sliding_attention", "full_attention"],
         max_position_embeddings=2048,
         initializer_range=0.4,
         query_pre_attn_scalar=16,
@@ -161,11 +161,10 @@ def queries() -> list[str]:
         "hotels",
         "",
         "Ünïcödé 天气 <eos> with the text of a special token",
-        "find a hotel with three stars and mail it to bob@example.org please",
         "x" * 150,
     ]
 
 
 @pytest.fixture(scope="session")
 def config() -> EngineConfig:
-    return EngineConfig(batch_size=3, max_new_tokens=40, device="cpu")
+    return EngineConfig(batch_size=3, max_new_tokens=16, device="cpu")

@@ -202,7 +202,9 @@ def test_an_adapter_is_merged_and_writes_what_the_unmerged_one_writes(
     with LocalEngine(qwen, adapter, config=config) as engine, LocalEngine(qwen, config=config) as untuned:
         drafts = engine.plan_batch(queries[:3], catalog, constrained=False)
         assert texts(untuned.plan_batch(queries[:3], catalog, constrained=False)) != texts(drafts)
-    assert texts(drafts) == [generate_alone(tuned, tokenizer, query, catalog, 40) for query in queries[:3]]
+    assert texts(drafts) == [
+        generate_alone(tuned, tokenizer, query, catalog, config.max_new_tokens) for query in queries[:3]
+    ]
 
 
 def test_an_adapter_made_for_another_catalog_or_prompt_is_refused_with_both_hashes(
@@ -240,7 +242,7 @@ def test_concurrent_plans_equal_a_batch_and_the_event_loop_goes_on(
 ) -> None:
     async def ask(engine: Planner) -> tuple[list[Draft], int]:
         ticks = 0
-        asked = [(query, held) for query in queries for held in (True, False)]
+        asked = [(query, held) for query in queries[:4] for held in (True, False)]
         calls = [engine.plan(query, c, constrained=held) for c in (catalog, other_catalog) for query, held in asked]
         together = asyncio.gather(*calls)
         while not together.done():
@@ -253,7 +255,7 @@ def test_concurrent_plans_equal_a_batch_and_the_event_loop_goes_on(
             draft
             for c in (catalog, other_catalog)
             for pair in zip(
-                engine.plan_batch(queries, c), engine.plan_batch(queries, c, constrained=False), strict=True
+                engine.plan_batch(queries[:4], c), engine.plan_batch(queries[:4], c, constrained=False), strict=True
             )
             for draft in pair
         ]
@@ -263,22 +265,22 @@ def test_concurrent_plans_equal_a_batch_and_the_event_loop_goes_on(
     assert ticks > 10, "the event loop stood still while plans were decoded"
 
 
-def test_a_cancelled_call_leaves_the_batch_and_the_others_end(qwen: Path, catalog: Catalog, queries: list[str]) -> None:
-    async def cancel_one(engine: LocalEngine) -> tuple[str, int]:
+def test_a_cancelled_call_leaves_the_batch_and_the_others_end(make_preferring: Preferring, catalog: Catalog) -> None:
+    async def cancel_one(engine: LocalEngine) -> Draft:
         endless = asyncio.create_task(engine.plan("go on for ever", catalog, constrained=False))
-        await asyncio.sleep(0.2)
-        waiting = asyncio.create_task(engine.plan(queries[0], catalog, constrained=False))
-        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(engine.plan("and this", catalog))
+        await asyncio.sleep(0.3)
+        assert not waiting.done(), "the only place of the batch was taken"
         endless.cancel()
         with pytest.raises(asyncio.CancelledError):
             await endless
-        draft = await waiting
-        return draft.text, draft.completion_tokens
+        return await waiting
 
-    limits = EngineConfig(batch_size=1, max_new_tokens=300, device="cpu")
-    with LocalEngine(qwen, config=limits) as engine:
-        [expected] = engine.plan_batch([queries[0]], catalog, constrained=False)
-        assert asyncio.run(cancel_one(engine)) == (expected.text, expected.completion_tokens)
+    base = make_preferring({"Ċ": 90.0, "[": 70.0, "]": 80.0})
+    with LocalEngine(base, config=EngineConfig(batch_size=1, max_new_tokens=1600, device="cpu")) as engine:
+        draft = asyncio.run(cancel_one(engine))
+        assert (draft.text, draft.finish_reason) == ("[]", FinishReason.STOP)
+        assert not engine._queue.take_alike(catalog)
 
 
 def test_closing_fails_waiting_and_running_plans_and_ends_the_thread(qwen: Path, catalog: Catalog) -> None:

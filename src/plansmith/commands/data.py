@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked
+from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked, source_flags
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +39,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _build(args: argparse.Namespace) -> int:
     from plansmith.progress import shown_progress
-    from plansmith.stages import build_data, open_line
+    from plansmith.stages import build_data, open_line, write_recipe
 
     with shown_progress() as progress:
         line = open_line(recipe_of(args), progress)
         with line.run.locked():
+            write_recipe(line, ["plansmith", "data", "build", *source_flags(args)])
             build_data(line)
     return _stats(args)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from plansmith.commands.shared import add_recipe_options, overrides, recipe_of, settings_asked
+from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked, source_flags
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,6 @@ def run(args: argparse.Namespace) -> int:
     from plansmith.terminal import draw
 
     recipe = recipe_of(args)
-    source = ["--run", args.run] if args.run else ["--config", args.config, *overrides(args)]
 
     with shown_progress() as progress:
         line = open_line(recipe, progress)
@@ -36,6 +35,6 @@ def run(args: argparse.Namespace) -> int:
             adapter = trained_adapter(line)
             base = prepared_base(line)
             evaluate(line, data, base, adapter)
-            table = report(line, data, base, ["plansmith", "eval", *source])
+            table = report(line, data, base, ["plansmith", "eval", *source_flags(args)])
     draw(table)
     return 0

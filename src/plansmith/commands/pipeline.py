@@ -14,7 +14,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from plansmith.commands.shared import add_recipe_options, overrides, recipe_of, settings_asked
+from plansmith.commands.shared import add_recipe_options, program, recipe_of, settings_asked, source_flags
 
 if TYPE_CHECKING:
     from plansmith.data.build import DataSet
@@ -34,19 +34,24 @@ def run(args: argparse.Namespace) -> int:
     from plansmith.terminal import draw
 
     recipe = recipe_of(args)
-    flags = ["--config", args.config, *overrides(args)]
+    flags = source_flags(args)
     command = ["plansmith", "pipeline", *flags]
     with shown_progress() as progress:
         line = open_line(recipe, progress)
         watch = Watch()
         with line.run.locked():
             write_recipe(line, command)
+            progress.note(f"1 of 5, data: {line.path}")
             data = build_data(line)
+            progress.note("2 of 5, base model")
             base = prepare_base(line, data)
+            progress.note("3 of 5, training")
             adapter = train(line, data, base)
+            progress.note("4 of 5, answers of base and tuned model, without and with grammar")
             evaluate(line, data, base, adapter)
+            progress.note("5 of 5, report")
             table = report(line, data, base, command)
-        progress.note(f"pipeline: done in {watch}\n")
+        progress.note(f"done in {watch}")
     draw(table)
     print(what_next(line, data, flags))
     return 0
@@ -60,6 +65,6 @@ def what_next(line: Line, data: DataSet, flags: list[str]) -> str:
             "",
             f"Report:       {line.path / 'report.md'} (numbers: {line.path / 'report.json'})",
             f"Adapter:      {line.path / 'train' / 'adapter'}",
-            f"Plan a query: plansmith plan {shlex.quote(query)} {shlex.join(flags)}",
+            f"Plan a query: {program()} plan {shlex.quote(query)} {shlex.join(flags)}",
         ]
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +58,19 @@ def overrides(args: argparse.Namespace) -> list[str]:
     """The flags that override the recipe, as given."""
     direct = [f"--{name}={value}" for name in ("name", "out", "seed") if (value := getattr(args, name)) is not None]
     return [*direct, *args.settings]
+
+
+def source_flags(args: argparse.Namespace) -> list[str]:
+    """The part of the command line that says which recipe, to be repeated in other commands."""
+    return ["--run", args.run] if args.run else ["--config", args.config, *overrides(args)]
+
+
+def program() -> str:
+    """How the user can call this program again: by name where that finds it, else by its path."""
+    found, own = shutil.which("plansmith"), Path(sys.argv[0]).absolute()
+    if (found is not None and Path(found).absolute() == own) or own.name != "plansmith":
+        return "plansmith"
+    return str(own.relative_to(Path.cwd())) if own.is_relative_to(Path.cwd()) else str(own)
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe:

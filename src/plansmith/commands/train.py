@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked
+from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked, source_flags
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +22,13 @@ def run(args: argparse.Namespace) -> int:
     if settings_asked(args):
         return 0
     from plansmith.progress import shown_progress
-    from plansmith.stages import load_built_data, open_line, prepare_base, train
+    from plansmith.stages import load_built_data, open_line, prepare_base, train, write_recipe
 
     with shown_progress() as progress:
         line = open_line(recipe_of(args), progress)
         with line.run.locked():
             data = load_built_data(line)
+            write_recipe(line, ["plansmith", "train", *source_flags(args)])
             adapter = train(line, data, prepare_base(line, data))
     print(adapter)
     return 0
