@@ -170,7 +170,7 @@ class LocalEngine:
         """The catalog's prefix, computed now or kept from earlier."""
         if self._model.card is not None:
             self._model.card.require(catalog)
-        state = next(iter(self._catalogs.values()), None)
+        state = self._catalogs.pop(catalog.hash, None)
         if state is None:
             ids = encode_prompt("", catalog, self._model.tokenizer).prefix
             self._require_room(len(ids), "the catalog's prompt")

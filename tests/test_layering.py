@@ -33,7 +33,15 @@ HEAVY = {
 NEVER = {"vllm"}
 LOCAL_ENGINE = {
     f"serving/{name}.py"
-    for name in ("local_engine", "model_loading", "decoding", "grammar_masks", "ragged_attention", "request_queue")
+    for name in (
+        "local_engine",
+        "model_loading",
+        "decoding",
+        "grammar_masks",
+        "packed_linear",
+        "ragged_attention",
+        "request_queue",
+    )
 }
 """The local engine: the only modules outside training that may load torch, because they run a model in process."""
 LIGHT_ALWAYS = {"config.py", "__init__.py"}

@@ -99,6 +99,13 @@ def test_the_model_just_made_plans_a_query(out: Path):
     assert "under the plan grammar" in told
 
 
+def test_an_adapter_of_other_settings_is_not_evaluated_under_this_recipe(out: Path):
+    code, shown, told = run(out, "eval", *RECIPE, "--training.steps", "7")
+    assert (code, shown) == (2, "")
+    assert "was trained from other inputs" in told
+    assert "training.steps: 1 -> 7" in told
+
+
 def test_data_of_another_catalog_is_refused_with_both_hashes(out: Path):
     card = out / "smoke" / "train" / "adapter" / "plansmith.json"
     text = card.read_text()

@@ -73,6 +73,9 @@ class TrainingConfig(Settings):
     """Share of the adapter's inputs set to zero while training."""
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """Names of the linear layers that get an adapter."""
+    top_layers: int | None = Field(default=None, ge=1)
+    """Adapters only in this many of the uppermost layers, which saves the backward pass through the others; None means
+    in all."""
     steps: int = Field(default=40, ge=1)
     """Optimizer steps; the examples are gone through as often as that takes."""
     batch_size: int = Field(default=16, ge=1)

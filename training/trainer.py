@@ -187,6 +187,7 @@ def build_trainee(base: Path, config: TrainingConfig, *, seed: int) -> Trainee:
         lora_alpha=config.alpha,
         lora_dropout=config.dropout,
         target_modules=list(config.target_modules),
+        layers_to_transform=_top_layers(model, config.top_layers),
     )
     try:
         peft = get_peft_model(model, lora)
@@ -201,6 +202,13 @@ def build_trainee(base: Path, config: TrainingConfig, *, seed: int) -> Trainee:
         weight_decay=config.weight_decay,
     )
     return Trainee(model, peft, parameters, optimizer, output_head(model), device)
+
+
+def _top_layers(model: PreTrainedModel, count: int | None) -> list[int] | None:
+    layers = model.config.get_text_config().num_hidden_layers
+    if count is not None and count > layers:
+        raise InputError(f"training.top_layers is {count}, but the model has {layers} layers.")
+    return None if count is None else list(range(layers - count, layers))
 
 
 def _dtype(precision: Precision, device: torch.device) -> torch.dtype:

@@ -116,10 +116,13 @@ def prepare_base(line: Line, data: DataSet) -> Base:
     return base
 
 
-def train(line: Line, data: DataSet, base: Base) -> Path:
-    """Stage 3: the adapter's directory."""
-    adapter = line.path / "train" / "adapter"
-    inputs = {
+def adapter_directory(line: Line) -> Path:
+    return line.path / "train" / "adapter"
+
+
+def _train_inputs(line: Line, data: DataSet, base: Base) -> dict[str, Any]:
+    """What the adapter depends on."""
+    return {
         "training": line.recipe.training.model_dump(mode="json", exclude={"checkpoint_every", "keep_checkpoints"}),
         "seed": line.recipe.seed,
         "train": file_hash(line.path / "train.jsonl"),
@@ -127,6 +130,12 @@ def train(line: Line, data: DataSet, base: Base) -> Path:
         "plansmith": __version__,
         **prompt_inputs(data),
     }
+
+
+def train(line: Line, data: DataSet, base: Base) -> Path:
+    """Stage 3: the adapter's directory."""
+    adapter = adapter_directory(line)
+    inputs = _train_inputs(line, data, base)
     if enter(line, "train", inputs, made=(adapter / "adapter_model.safetensors").is_file(), aside="train"):
         from plansmith.training.trainer import train as run_training
 
@@ -140,10 +149,27 @@ def train(line: Line, data: DataSet, base: Base) -> Path:
 
 def trained_adapter(line: Line) -> Path:
     """The adapter that an earlier command trained; raises `InputError` where training is not finished."""
-    adapter = line.path / "train" / "adapter"
+    adapter = adapter_directory(line)
     stamp = line.run.stamps().get("train")
     if not (adapter / "adapter_model.safetensors").is_file() or stamp is None or not stamp.done:
         raise InputError(f"{str(line.path)!r} holds no finished adapter. Run: plansmith train --config FILE")
+    return adapter
+
+
+def require_trained_on(line: Line, data: DataSet, base: Base) -> Path:
+    """The adapter, where it was trained from exactly this data, base and settings.
+
+    Raises:
+        InputError: it was not; a test item may then have been among its training rows.
+
+    """
+    adapter = trained_adapter(line)
+    changes = line.run.differences("train", _train_inputs(line, data, base))
+    if changes:
+        raise InputError(
+            f"{str(adapter)!r} was trained from other inputs than this recipe and its data ({'; '.join(changes)}). "
+            "Run plansmith train, or give the recipe that it was trained with."
+        )
     return adapter
 
 

@@ -16,7 +16,7 @@ from plansmith.contract.errors import InputError
 from plansmith.contract.records import Example, FinishReason, Run
 from plansmith.contract.store import file_hash, read_rows, write_rows
 from plansmith.rundir import State
-from plansmith.stages import Base, Line, prompt_inputs
+from plansmith.stages import Base, Line, adapter_directory, prompt_inputs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -159,8 +159,8 @@ def report(line: Line, data: DataSet, base: Base, command: Sequence[str]) -> Tab
 def _read_hashes(line: Line, base: Base) -> dict[str, str]:
     """What the numbers depend on, by name."""
     files = {name: file_hash(line.path / name) for name in ("train.jsonl", "val.jsonl", "test.jsonl")}
-    adapter = line.path / "train" / "adapter" / "adapter_model.safetensors"
-    return files | {"base model": base.hash, "adapter": file_hash(adapter)}
+    adapter = file_hash(adapter_directory(line) / "adapter_model.safetensors")
+    return files | {"base model": base.hash, "adapter": adapter}
 
 
 def _accelerator() -> str | None:

@@ -24,7 +24,7 @@ TEXT = "Hello  world,\n\nhow are é <x>?"
 
 
 def vocabulary() -> tuple[list[str], list[int]]:
-    words = "Hello Hell He llo ll lo ▁world ▁w or ld orld ▁how ow ▁are ar re".split(" ")
+    words = ["Hello", "Hell", "He", "llo", "ll", "lo", "▁world", "▁w", "or", "ld", "orld", "▁how", "ow", "▁are", "ar"]
     special = [(name, CONTROL) for name in ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")]
     rows = [*special, ("\n\n", USER), ("  ", NORMAL), *((f"<0x{byte:02X}>", BYTE) for byte in range(256))]
     rows += [(word, NORMAL) for word in words]

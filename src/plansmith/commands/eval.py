@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     if settings_asked(args):
         return 0
     from plansmith.progress import shown_progress
-    from plansmith.stages import load_built_data, open_line, prepared_base, trained_adapter
+    from plansmith.stages import load_built_data, open_line, prepare_base, require_trained_on, trained_adapter
     from plansmith.stages_eval import evaluate, report
     from plansmith.terminal import draw
 
@@ -32,8 +32,9 @@ def run(args: argparse.Namespace) -> int:
         line = open_line(recipe, progress)
         with line.run.locked():
             data = load_built_data(line)
-            adapter = trained_adapter(line)
-            base = prepared_base(line)
+            trained_adapter(line)
+            base = prepare_base(line, data)
+            adapter = require_trained_on(line, data, base)
             evaluate(line, data, base, adapter)
             table = report(line, data, base, ["plansmith", "eval", *source_flags(args)])
     draw(table)
