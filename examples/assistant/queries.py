@@ -27,12 +27,12 @@ SOURCE = "examples/assistant"
 
 ALL_TASKS = TASKS | CHAINS
 KINDS = ("commands", "questions", "things")
-GROUPS = {"single": 34, "chain": 24, "several": 12, "pair": 12, "triple": 3, "then": 3, "none": 12}
+GROUPS = {"single": 52, "chain": 20, "several": 8, "pair": 6, "triple": 1, "then": 1, "none": 12}
 """Share of each group of families in percent."""
 
-LOWER_SHARE = 0.2
+LOWER_SHARE = 0.1
 """Share of queries in lower case, entities included (they are copied as written)."""
-TYPO_SHARE = 0.05
+TYPO_SHARE = 0.03
 """Share of queries with one typing error outside the entities."""
 _MAX_TRIES = 200
 
