@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from plansmith.contract.around import Parameter
 from plansmith.contract.catalog import Catalog, Worker
+from plansmith.contract.compiled import CompiledWorker, compile_catalog
 from plansmith.contract.findings import Fault, Finding, Severity
 from plansmith.contract.parse import ParseError, parse_lenient, parse_plan_text, parse_plan_value
 from plansmith.contract.plan import (
@@ -33,13 +32,8 @@ from plansmith.contract.schema import Place, Schema, compatible, find_place, sch
 __all__ = ["CheckResult", "Fault", "Finding", "Severity", "check_plan"]
 
 DEFAULT_MAX_STEPS = 16
-_MAX_PLACES = 1024
 _ANYWHERE = find_place(None, ())
 _STEP_KEYS = ("type", "args", "after")
-_PLAIN_KEYWORDS = frozenset(
-    {"type", "properties", "required", "additionalProperties", "$defs", "definitions", "title", "description"}
-    | {"default", "examples", "$schema", "$comment", "$id"}
-)
 _UNREAD = frozenset({Fault.TOO_LARGE, Fault.NOT_JSON, Fault.TOO_DEEP, Fault.NOT_ARRAY})
 
 Tokens = tuple[str | int, ...]
@@ -88,7 +82,7 @@ def check_plan(
             duplicates = ()
         except ParseError as still:
             return _unreadable(still)
-    check = _Check(catalog, _compile(catalog))
+    check = _Check(catalog, compile_catalog(catalog))
     for place in duplicates:
         check.add(Fault.DUPLICATE_KEY, place, f"the key {place[-1]!r} stands twice in its object; keep one.")
     check.run(value, max_steps)
@@ -101,49 +95,15 @@ def _unreadable(error: ParseError) -> CheckResult:
     return CheckResult((Finding(error.fault, Severity.ERROR, None, "", str(error)),), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiled:
-    """What the checker needs of one worker."""
-
-    worker: Worker
-    parameters: dict[str, Parameter]
-    required: tuple[str, ...]
-    whole: Parameter | None
-    """The whole of `args`, where it has rules beyond its properties."""
-    places: dict[tuple[str, ...], Place]
-    """Places of the result that references led to, kept up to a limit."""
-
-    def find(self, tokens: tuple[str, ...]) -> Place:
-        """Where a pointer below this worker's result leads."""
-        found = self.places.get(tokens)
-        if found is None:
-            found = find_place(self.worker.returns, tokens)
-            if len(self.places) < _MAX_PLACES:
-                self.places[tokens] = found
-        return found
-
-
-@lru_cache(maxsize=64)
-def _compile(catalog: Catalog) -> dict[str, _Compiled]:
-    return {worker.name: _compile_worker(worker) for worker in catalog.workers}
-
-
-def _compile_worker(worker: Worker) -> _Compiled:
-    args = worker.args
-    parameters = {name: Parameter(s, args, ("properties", name)) for name, s in worker.properties.items()}
-    whole = None if args.keys() <= _PLAIN_KEYWORDS else Parameter(args, args, ())
-    return _Compiled(worker, parameters, tuple(args.get("required", ())), whole, {})
-
-
 class _Check:
     """One pass over one plan, collecting findings."""
 
-    def __init__(self, catalog: Catalog, workers: dict[str, _Compiled]) -> None:
+    def __init__(self, catalog: Catalog, workers: dict[str, CompiledWorker]) -> None:
         self.catalog = catalog
         self.workers = workers
         self.findings: list[Finding] = []
         self._places: set[Tokens] = set()
-        self._steps: list[_Compiled | None] = []
+        self._steps: list[CompiledWorker | None] = []
 
     def add(self, fault: Fault, place: Tokens, message: str, severity: Severity = Severity.ERROR) -> None:
         """Record a finding, unless its place already has one."""
@@ -190,7 +150,7 @@ class _Check:
                 message = f"step {index} has the key {key!r}; a step has only 'type', 'args' and 'after'."
                 self.add(Fault.UNKNOWN_KEY, (index, key), message)
 
-    def _worker(self, index: int, name: Json) -> _Compiled | None:
+    def _worker(self, index: int, name: Json) -> CompiledWorker | None:
         if not isinstance(name, str):
             self.add(Fault.TYPE_NOT_STRING, (index, "type"), f"'type' of step {index} is {_kind(name)}; expected text.")
             return None
@@ -207,7 +167,7 @@ class _Check:
             "Register it, or rebuild the catalog."
         )
 
-    def _args(self, index: int, args: dict[str, Json], compiled: _Compiled | None) -> None:
+    def _args(self, index: int, args: dict[str, Json], compiled: CompiledWorker | None) -> None:
         base: Tokens = (index, "args")
         if compiled is None:
             for name, value in args.items():
@@ -224,7 +184,7 @@ class _Check:
         if compiled.whole is not None:
             self._whole(args, base, compiled.whole)
 
-    def _extra(self, compiled: _Compiled, name: str, base: Tokens) -> Parameter | None:
+    def _extra(self, compiled: CompiledWorker, name: str, base: Tokens) -> Parameter | None:
         """A parameter that the schema does not name: one that it allows by pattern or freely, or `unknown_arg`."""
         worker = compiled.worker
         if worker.args.get("additionalProperties") is False and compiled.whole is None:

@@ -156,13 +156,13 @@ def _args_notes(worker: Worker) -> Iterator[LintNote]:
 
 def _walk(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
     """Every schema inside one, each once, with its pointer; references are not followed (their targets are inside)."""
-    todo: list[tuple[str, Any]] = [(path, schema)]
-    while todo:
-        place, node = todo.pop()
+    pending: list[tuple[str, Any]] = [(path, schema)]
+    while pending:
+        place, node = pending.pop()
         yield place, node
         if isinstance(node, dict):
             inner = [(place + pointer_text(*keys), child) for keys, child in subschemas(cast("dict[str, Any]", node))]
-            todo += reversed(inner)
+            pending += reversed(inner)
 
 
 def _is_value(path: str) -> bool:

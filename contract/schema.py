@@ -83,15 +83,15 @@ def circular_reference(schema: Schema) -> str | None:
 
 
 def _referring(value: Any) -> Iterator[dict[str, Any]]:
-    todo: list[Any] = [value]
-    while todo:
-        node = todo.pop()
+    pending: list[Any] = [value]
+    while pending:
+        node = pending.pop()
         if isinstance(node, dict):
             if isinstance(cast("dict[str, Any]", node).get("$ref"), str):
                 yield cast("dict[str, Any]", node)
-            todo += cast("dict[str, Any]", node).values()
+            pending += cast("dict[str, Any]", node).values()
         elif isinstance(node, list):
-            todo += cast("list[Any]", node)
+            pending += cast("list[Any]", node)
 
 
 def _in_place(node: dict[str, Any], root: Schema) -> Iterator[dict[str, Any]]:

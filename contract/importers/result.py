@@ -124,16 +124,16 @@ def require_plain_json(value: Json, what: str) -> None:
         InputError: the value is not plain JSON; the message says what was found.
 
     """
-    todo: list[tuple[Any, int]] = [(value, 0)]
-    while todo:
-        node, depth = todo.pop()
+    pending: list[tuple[Any, int]] = [(value, 0)]
+    while pending:
+        node, depth = pending.pop()
         if depth > MAX_DEPTH:
             raise InputError(f"{what} is nested deeper than {MAX_DEPTH}, which no worker needs.")
         if isinstance(node, dict):
             for key, item in cast("dict[Any, Any]", node).items():
-                todo += [(key if isinstance(key, str) else {key}, depth), (item, depth + 1)]
+                pending += [(key if isinstance(key, str) else {key}, depth), (item, depth + 1)]
         elif isinstance(node, list):
-            todo += [(item, depth + 1) for item in cast("list[Any]", node)]
+            pending += [(item, depth + 1) for item in cast("list[Any]", node)]
         elif (reason := _scalar_problem(node)) is not None:
             raise InputError(f"{what} is not plain JSON: {reason}.")
 
