@@ -73,22 +73,21 @@ def check_plan(
     """
     repairs: tuple[str, ...] = ()
     try:
-        value, duplicates = parse_plan_text(plan) if isinstance(plan, str) else parse_plan_value(plan)
+        parsed = parse_plan_text(plan) if isinstance(plan, str) else parse_plan_value(plan)
     except ParseError as error:
         if not lenient or error.fault is not Fault.NOT_JSON or not isinstance(plan, str):
             return _unreadable(error)
         try:
-            value, repairs = parse_lenient(plan)
-            duplicates = ()
+            parsed, repairs = parse_lenient(plan)
         except ParseError as still:
             return _unreadable(still)
-    check = _Check(catalog, compile_catalog(catalog))
-    for place in duplicates:
+    check = _Check(catalog, compile_catalog(catalog), look_for_infinity=parsed.maybe_infinite)
+    for place in parsed.duplicates:
         check.add(Fault.DUPLICATE_KEY, place, f"the key {place[-1]!r} stands twice in its object; keep one.")
-    check.run(value, max_steps)
+    check.run(parsed.value, max_steps)
     findings = tuple(check.findings)
     valid = not findings or all(finding.severity is Severity.WARNING for finding in findings)
-    return CheckResult(findings, Plan.from_json(value) if valid else None, repairs)
+    return CheckResult(findings, Plan.from_json(parsed.value) if valid else None, repairs)
 
 
 def _unreadable(error: ParseError) -> CheckResult:
@@ -98,9 +97,10 @@ def _unreadable(error: ParseError) -> CheckResult:
 class _Check:
     """One pass over one plan, collecting findings."""
 
-    def __init__(self, catalog: Catalog, workers: dict[str, CompiledWorker]) -> None:
+    def __init__(self, catalog: Catalog, workers: dict[str, CompiledWorker], *, look_for_infinity: bool) -> None:
         self.catalog = catalog
         self.workers = workers
+        self.look_for_infinity = look_for_infinity
         self.findings: list[Finding] = []
         self._places: set[Tokens] = set()
         self._steps: list[CompiledWorker | None] = []
@@ -212,21 +212,16 @@ class _Check:
 
     def _value(self, value: Json, place: Tokens, parameter: Parameter | None) -> None:
         """One argument: its operators, then its value around them."""
-        if isinstance(value, dict) and FROM in value:  # the common operator, without the walk below
-            self._reference(cast("dict[str, Json]", value), place, parameter.types if parameter is not None else None)
-            return
         validator = parameter.plain if parameter is not None else None
-        if isinstance(value, (dict, list)):
-            found = False
-            for tokens, node in _operators(value, ()):
-                found = True
-                self._operator(node, place, tokens, value, parameter)
-            if found:
-                validator = parameter.around if parameter is not None else None
-            else:
+        if not isinstance(value, str):
+            if isinstance(value, dict) and FROM in value:  # the common operator, without the walk below
+                reference = cast("dict[str, Json]", value)
+                self._reference(reference, place, parameter.types if parameter is not None else None)
+                return
+            if self.look_for_infinity:
                 self._numbers(value, place)
-        elif isinstance(value, float):
-            self._numbers(value, place)
+            if isinstance(value, (dict, list)) and self._operators(value, place, parameter):
+                validator = parameter.around if parameter is not None else None
         if validator is None:
             return
         try:
@@ -240,6 +235,14 @@ class _Check:
         for tokens, text in broken:
             message = f"step {place[0]}, argument {place[2:3][0]!r}: {_short(text)}."
             self.add(Fault.BAD_VALUE, (*place, *tokens), message)
+
+    def _operators(self, value: Json, place: Tokens, parameter: Parameter | None) -> bool:
+        """Check the operators in a value; whether it holds any."""
+        found = False
+        for tokens, node in _operators(value, ()):
+            found = True
+            self._operator(node, place, tokens, value, parameter)
+        return found
 
     def _numbers(self, value: Json, place: Tokens) -> None:
         """A number too large for any program here is no usable value."""
@@ -353,9 +356,10 @@ def _operators(value: Json, place: Tokens) -> Iterator[tuple[Tokens, dict[str, J
     """Every object with a key that starts with `$`, with its place; what is inside one is not scanned."""
     if isinstance(value, dict):
         node = cast("dict[str, Json]", value)
-        if any(key.startswith("$") for key in node):
-            yield place, node
-            return
+        for key in node:
+            if key.startswith("$"):
+                yield place, node
+                return
         for key, item in node.items():
             if isinstance(item, (dict, list)):
                 yield from _operators(item, (*place, key))

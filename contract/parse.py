@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn, cast
 
 from plansmith.contract.findings import Fault
-from plansmith.contract.plan import Json, dumps
+from plansmith.contract.plan import Json
 
 MAX_BYTES = 256 * 1024
 """Largest plan text in bytes of UTF-8."""
 MAX_DEPTH = 64
 """Deepest nesting; `[]` has depth 1."""
 
+_LARGE_NUMBER = re.compile(r"[0-9][eE]\+?[0-9]|[0-9]{309}")
 _MAX_OPENERS = 4096
 _FENCE = re.compile(r"```[a-zA-Z]*\n(.*?)```", re.DOTALL)
 _SEVERAL = "several JSON values in the text; only the last was kept"
@@ -46,12 +47,14 @@ class Parsed(NamedTuple):
 
     value: Json
     duplicates: tuple[tuple[str | int, ...], ...] = ()
+    maybe_infinite: bool = False
+    """Whether a number may be too large for a float (it is then infinity in `value`)."""
 
 
 class Repaired(NamedTuple):
     """A leniently parsed value and what was repaired to get it, one sentence each."""
 
-    value: Json
+    parsed: Parsed
     repairs: tuple[str, ...]
 
 
@@ -76,9 +79,10 @@ def parse_plan_text(text: str) -> Parsed:
     value, has_duplicates = _parse(text, MAX_BYTES)
     if text.count("[") + text.count("{") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
         raise _too_deep()
+    maybe_infinite = _LARGE_NUMBER.search(text) is not None
     if has_duplicates:
-        return Parsed(plain(value), tuple(duplicate_places(value)))
-    return Parsed(value)
+        return Parsed(plain(value), tuple(duplicate_places(value)), maybe_infinite)
+    return Parsed(value, (), maybe_infinite)
 
 
 def parse_plan_value(value: Json) -> Parsed:
@@ -92,12 +96,17 @@ def parse_plan_value(value: Json) -> Parsed:
         raise _too_deep()
     copy = plain(value)
     try:
-        size = len(dumps(copy).encode())
+        text = json.dumps(copy)
     except ValueError as error:
         raise ParseError(Fault.NOT_JSON, f"the plan holds a number that cannot be written: {error}.") from error
-    if size > MAX_BYTES:
+    size = len(text)
+    if size > MAX_BYTES and (size := len(_as_utf8(copy))) > MAX_BYTES:
         raise _too_large(size)
-    return Parsed(copy, tuple(duplicate_places(value)))
+    return Parsed(copy, tuple(duplicate_places(value)), "Infinity" in text)
+
+
+def _as_utf8(value: Json) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def _parse(text: str, max_bytes: int | None) -> tuple[Json, bool]:
@@ -234,12 +243,12 @@ def parse_lenient(text: str) -> Repaired:
             text = inner
             repairs.append(repair)
     try:
-        return Repaired(parse_plan_text(text).value, tuple(repairs))
+        return Repaired(parse_plan_text(text), tuple(repairs))
     except ParseError as error:
         if error.fault is not Fault.NOT_JSON:
             raise
     value, more = _repair(text)
-    return Repaired(parse_plan_value(value).value, (*repairs, *more))
+    return Repaired(parse_plan_value(value), (*repairs, *more))
 
 
 def _inside_fence(text: str) -> str:

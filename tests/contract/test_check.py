@@ -73,6 +73,10 @@ def test_a_number_that_no_program_holds_is_a_bad_value(digits: str) -> None:
     assert found(text) == [("bad_value", "error", "/0/args/days")]
     inside = '[{"type":"fin_analyze","args":{"quote":{"a":[1,DIGITS]}}}]'.replace("DIGITS", digits)
     assert found(inside) == [("bad_value", "error", "/0/args/quote/a/1")]
+    beside = '[{"type":"time_now","args":{}},{"type":"fin_analyze","args":{"quote":{"a":[{"$from":"/0"},DIGITS]}}}]'
+    assert found(beside.replace("DIGITS", digits)) == [("bad_value", "error", "/1/args/quote/a/1")]
+    literal = '[{"type":"fin_analyze","args":{"quote":{"$literal":{"a":DIGITS}}}}]'.replace("DIGITS", digits)
+    assert found(literal) == [("bad_value", "error", "/0/args/quote/$literal/a")]
 
 
 def test_a_lone_surrogate_is_a_bad_value_and_its_messages_can_be_written() -> None:
