@@ -28,7 +28,7 @@ FROM, FORMAT, LITERAL, WITH = "$from", "$format", "$literal", "with"
 _STEP_INDEX = re.compile(r"0|[1-9][0-9]*")
 _BAD_ESCAPE = re.compile(r"~(?![01])")
 _FIELD = re.compile(r"\{\{|\}\}|\{(0|[1-9][0-9]*)\}|[{}]")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile("[\x7f\ud800-\udfff]")
 
 
 class Step(NamedTuple):
@@ -203,9 +203,12 @@ def _as_text(value: Json) -> str:
 
 
 def dumps(value: Json) -> str:
-    """Compact JSON: separators `,` and `:`, non-ASCII as it is (a lone surrogate is escaped), numbers keep kind."""
+    """Compact JSON: separators `,` and `:`, non-ASCII characters as they are, numbers keep their kind.
+
+    Lone surrogates (no UTF-8 has them) and DEL (llguidance refuses it raw) are escaped.
+    """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _LONE_SURROGATE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+    return _ESCAPED.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
 def canonical_json(plan: Json, catalog: Catalog | None = None) -> list[dict[str, Json]]:

@@ -95,7 +95,9 @@ def test_arbitrary_json_is_a_catalog_or_a_catalog_error(value: Any) -> None:
         assert Catalog.from_json(value).to_json()["version"] == 1
 
 
-@pytest.mark.parametrize("content", [b'{"version":NaN}', b'{"version":1,"version":1}', b"", b"{", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b'{"version":NaN}', b'{"version":1,"version":1}', b"", b"{", b"\xff\xfe", b"[" * 100_000]
+)
 def test_a_file_that_is_no_catalog_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.json"
     path.write_bytes(content)

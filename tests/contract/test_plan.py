@@ -50,6 +50,11 @@ def test_an_empty_after_is_left_out_of_canonical_text() -> None:
     assert Plan.from_json([{"type": "w", "args": {}, "after": []}]).canonical() == '[{"type":"w","args":{}}]'
 
 
+def test_characters_that_an_engine_or_utf8_refuses_are_escaped_in_canonical_text() -> None:
+    plan = Plan.from_json([{"type": "w", "args": {"a": "é\x7f\ud800\n"}}])
+    assert plan.canonical() == '[{"type":"w","args":{"a":"é\\u007f\\ud800\\n"}}]'
+
+
 def test_dependencies_are_references_at_any_depth_and_after_but_not_literals() -> None:
     args = {
         "a": [{"k": {"$from": "/0/x"}}],
