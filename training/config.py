@@ -1,7 +1,8 @@
 """Settings of the training stage: which base model, and how the adapter is trained.
 
-Read from a recipe's `model` and `training` sections; every default is a setting that has been run (a ten-worker
-domain on two CPU cores, see `docs/results.md`). Holds no torch, so that a command can show its help at once.
+Read from a recipe's `model` and `training` sections. The defaults are a starting point for any base; settings that
+were run to their end are in `configs/`, their results in `docs/results.md`. Holds no torch, so that a command can show
+its help at once.
 """
 
 from __future__ import annotations
