@@ -21,7 +21,6 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 64
 """Deepest nesting; `[]` has depth 1."""
 
-_LARGE_NUMBER = re.compile(r"[0-9][eE]\+?[0-9]|[0-9]{309}")
 _MAX_OPENERS = 4096
 _FENCE = re.compile(r"```[a-zA-Z]*\n(.*?)```", re.DOTALL)
 _SEVERAL = "several JSON values in the text; only the last was kept"
@@ -76,13 +75,12 @@ def parse_plan_text(text: str) -> Parsed:
         ParseError: `too_large`, `not_json` or `too_deep`.
 
     """
-    value, has_duplicates = _parse(text, MAX_BYTES)
+    value, seen = _parse(text, MAX_BYTES)
     if text.count("[") + text.count("{") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
         raise _too_deep()
-    maybe_infinite = _LARGE_NUMBER.search(text) is not None
-    if has_duplicates:
-        return Parsed(plain(value), tuple(duplicate_places(value)), maybe_infinite)
-    return Parsed(value, (), maybe_infinite)
+    if seen:
+        return Parsed(plain(value), tuple(duplicate_places(value)), "infinite" in seen)
+    return Parsed(value)
 
 
 def parse_plan_value(value: Json) -> Parsed:
@@ -108,7 +106,8 @@ def _as_utf8(value: Json) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-def _parse(text: str, max_bytes: int | None) -> tuple[Json, bool]:
+def _parse(text: str, max_bytes: int | None) -> tuple[Json, set[str]]:
+    """The value, and what was seen on the way: `duplicates`, `infinite`."""
     # A character takes at most 4 bytes (3 for a lone surrogate, which encode() would refuse).
     if max_bytes is not None and len(text) * 4 > max_bytes:
         size = len(text.encode("utf-8", "surrogatepass"))
@@ -123,7 +122,7 @@ def _parse(text: str, max_bytes: int | None) -> tuple[Json, bool]:
         ) from error
     except RecursionError as error:
         raise _too_deep() from error
-    return value, _SEEN.__dict__.pop("duplicates", False)
+    return value, set(_SEEN.__dict__)
 
 
 def _decode(text: str) -> Json:
@@ -133,7 +132,9 @@ def _decode(text: str) -> Json:
     except json.JSONDecodeError:
         raise
     except ValueError:  # an integer with more digits than Python converts: a number that nothing here can hold
-        decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer)
+        decoder = json.JSONDecoder(
+            object_pairs_hook=_object, parse_float=_float, parse_constant=_refuse_constant, parse_int=_integer
+        )
         return decoder.decode(text)
 
 
@@ -141,7 +142,15 @@ def _integer(digits: str) -> int | float:
     try:
         return int(digits)
     except ValueError:
+        _SEEN.infinite = True
         return math.inf
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        _SEEN.infinite = True
+    return number
 
 
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -160,9 +169,9 @@ def _refuse_constant(name: str) -> NoReturn:
     raise json.JSONDecodeError(f"{name} is not a JSON value", name, 0)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_refuse_constant)
 _SEEN = threading.local()
-"""Whether this thread's parse met a duplicate key: the decoder's hook has no other way to tell cheaply."""
+"""What this thread's parse met (duplicate keys, infinite numbers): the decoder's hooks have no cheaper way to tell."""
 
 
 def _too_large(size: int) -> ParseError:
