@@ -62,9 +62,9 @@ def read_tokenizer(directory: Path) -> dict[str, Any]:
 def tokens_of(texts: Iterable[str], tokenizer: Tokenizer, *, batch: int = 256) -> set[str]:
     """Every token that encoding the texts gives, special tokens aside."""
     found: set[int] = set()
-    todo = list(dict.fromkeys(texts))
-    for start in range(0, len(todo), batch):
-        for encoding in tokenizer.encode_batch(todo[start : start + batch], add_special_tokens=False):
+    unique = list(dict.fromkeys(texts))
+    for start in range(0, len(unique), batch):
+        for encoding in tokenizer.encode_batch(unique[start : start + batch], add_special_tokens=False):
             found.update(encoding.ids)
     return {str(tokenizer.id_to_token(index)) for index in found}
 

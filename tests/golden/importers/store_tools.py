@@ -54,7 +54,7 @@ def ship_get_quote(  # noqa: D417
         The price.
 
     """
-    raise NotImplementedError
+    ...
 
 
 async def stock_count(sku: str, labels: dict[str, int], _internal: Any = None, json: bool = False) -> list[int]:  # noqa: D417
@@ -73,7 +73,7 @@ async def stock_count(sku: str, labels: dict[str, int], _internal: Any = None, j
         One number a shelf.
 
     """
-    raise NotImplementedError
+    ...
 
 
 def order_cancel(order_id: str) -> None:
