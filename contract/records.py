@@ -12,6 +12,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 PlanJson = list[dict[str, Any]]
+AllowedCalls = list[dict[str, dict[str, list[Any]]]]
+"""BFCL's `ground_truth`: `[{worker: {parameter: [allowed values]}}]`; `""` among the values makes it optional."""
 
 
 class Record(BaseModel):
@@ -46,6 +48,8 @@ class Candidate(Record):
     """A part that the source reserves for testing (`handwritten`), or None: the split decides."""
     results: list[Any] | None = None
     """Recorded result of each step, where the source has them."""
+    allowed: AllowedCalls | None = None
+    """BFCL's possible answer, where the row comes from there: for each call the values that each parameter may have."""
 
 
 class Example(Record):
@@ -60,6 +64,10 @@ class Example(Record):
     split: Split
     part: str
     """The part that is reported apart: `train`, `val`, `seen`, `unseen`, `handwritten`."""
+    results: list[Any] | None = None
+    """Recorded result of each step of `plan`, where the source has them."""
+    allowed: AllowedCalls | None = None
+    """BFCL's possible answer, where the row comes from there."""
 
 
 class Reject(Record):
@@ -96,6 +104,8 @@ class Run(Record):
     system: str
     """Which model in which mode, e.g. `tuned/grammar`."""
     query: str
+    sample: int = 0
+    """Which of several answers of the same system to the item; 0 where there is one."""
     text: str
     prompt_tokens: int
     completion_tokens: int

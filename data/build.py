@@ -24,7 +24,7 @@ from plansmith.data.sources.base import Loaded
 from plansmith.data.split import split_rows
 from plansmith.data.verify import Verified, verify
 
-DATA_VERSION = 1
+DATA_VERSION = 2
 """Raised whenever the same inputs would give other rows."""
 CATALOG = "catalog.json"
 REJECTS = "rejects.jsonl"

@@ -83,5 +83,13 @@ def lot(what: str, text: str, seed: int) -> float:
 
 def _example(row: Candidate, side: tuple[Split, str]) -> Example:
     return Example(
-        id=row.id, query=row.query, plan=row.plan, family=row.family, source=row.source, split=side[0], part=side[1]
+        id=row.id,
+        query=row.query,
+        plan=row.plan,
+        family=row.family,
+        source=row.source,
+        split=side[0],
+        part=side[1],
+        results=row.results,
+        allowed=row.allowed,
     )
