@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.check import CheckResult
 from plansmith.contract.plan import Step
 from plansmith.contract.records import FinishReason
+
+
+class TokenLogprob(NamedTuple):
+    """One generated token, and what else was likely in its place; natural logarithms."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+    """The likeliest tokens with their log-probability, as the endpoint gives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,8 @@ class Draft:
     """Wall time from request to last token, waiting in a queue included."""
     finish_reason: FinishReason
     error: str | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    """Log-probabilities of the text's tokens, where they were asked for and given."""
 
 
 class Planner(Protocol):
@@ -32,6 +44,52 @@ class Planner(Protocol):
 
     async def plan(self, query: str, catalog: Catalog, *, constrained: bool = True) -> Draft:
         """Plan one query; `constrained` decodes under the catalog's plan grammar."""
+        ...
+
+
+class Message(TypedDict):
+    """One message of a conversation."""
+
+    role: str
+    """`system`, `user` or `assistant`."""
+    content: str
+
+
+class Text(NamedTuple):
+    """What a model wrote."""
+
+    text: str
+    """Empty on error."""
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    """Wall time from request to last token, waiting in a queue included."""
+    finish_reason: FinishReason
+    error: str | None = None
+
+
+class TextModel(Protocol):
+    """Writes text; whoever asks reads and checks it."""
+
+    async def write(
+        self,
+        messages: Sequence[Message],
+        *,
+        temperature: float | None = None,
+        seed: int | None = None,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+    ) -> Text:
+        """Go on with a conversation.
+
+        Args:
+            messages: what was said.
+            temperature: None: the model's own.
+            seed: None: the model's own.
+            max_tokens: None: the model's own limit.
+            schema: JSON Schema of the text, for models that can be held to one; the text may break it all the same.
+
+        """
         ...
 
 

@@ -52,6 +52,39 @@ class Candidate(Record):
     """BFCL's possible answer, where the row comes from there: for each call the values that each parameter may have."""
 
 
+class Wanted(Record):
+    """What a grown query was asked to need. Whether it does, the teacher's plan shows."""
+
+    workers: tuple[str, ...]
+    """Workers in order of use; empty where no worker shall fit."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of the plan; 0: the plan is `[]`."""
+        return len(self.workers)
+
+
+class Query(Record):
+    """What a teacher is asked: a user's words, from a log, a benchmark, or a teacher that invented them."""
+
+    version: Literal[1] = 1
+    id: str
+    """Stable: made from the text, or the source's own."""
+    query: str
+    source: str
+    """Where it comes from: a file, a benchmark, `grown`."""
+    family: str | None = None
+    """What makes rows alike, where the source says so; None: the sequence of workers of the plan."""
+    language: str | None = None
+    """As BCP 47 names it (`en`, `pt-BR`), where it is known."""
+    wanted: Wanted | None = None
+    """What a grown query was asked to need."""
+    reference: PlanJson | None = None
+    """The source's own plan, where it has one; the teacher never sees it."""
+    results: list[Any] | None = None
+    """Recorded result of each step of `reference`, where the source has them."""
+
+
 class Example(Record):
     """A verified query and plan, ready for training or testing."""
 
@@ -112,3 +145,32 @@ class Run(Record):
     seconds: float
     finish_reason: FinishReason
     error: str | None = None
+
+
+LogprobRow = tuple[str, float, tuple[tuple[str, float], ...]]
+"""A token, its log-probability, and the likeliest tokens in its place with theirs."""
+
+
+class TeacherDraft(Record):
+    """One answer of a teacher, as it came. A request that failed is none: it is kept apart and asked again."""
+
+    version: Literal[1] = 1
+    key: str
+    """Sha256 over what was asked: `settings`, the query and `sample`. No two rows of a file have the same."""
+    settings: str
+    """Sha256 over everything that is the same for all queries: catalog, prompt with its examples, model, sampling."""
+    id: str
+    """Of the query."""
+    query: str
+    sample: int = 0
+    """Which of several answers to the query, from 0."""
+    model: str
+    """The model that was asked."""
+    text: str
+    """The answer before any reading; `plansmith.contract.teaching.read_answer` finds the plan in it."""
+    finish_reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    logprobs: tuple[LogprobRow, ...] | None = None
+    """Of the text's tokens, where they were asked for and given."""

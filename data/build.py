@@ -17,7 +17,7 @@ from plansmith.contract.errors import CatalogMismatchError, InputError
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Example, Reject, Split
 from plansmith.contract.store import StorageError, file_hash, read_rows, write_rows, write_text
-from plansmith.data.config import CatalogScope, DataConfig, JsonlSource, NestfulSource, ScriptSource
+from plansmith.data.config import BfclSource, CatalogScope, DataConfig, JsonlSource, NestfulSource, ScriptSource
 from plansmith.data.manifest import MANIFEST, Manifest, count_families, count_rows, read_manifest
 from plansmith.data.packages import text_hash
 from plansmith.data.sources.base import Loaded
@@ -88,6 +88,10 @@ def _load(config: DataConfig, *, seed: int, progress: Progress) -> Loaded:
         from plansmith.data.sources.nestful import load_nestful
 
         return load_nestful(source, progress, max_steps=config.max_steps)
+    if isinstance(source, BfclSource):
+        from plansmith.data.sources.bfcl import load_bfcl
+
+        return load_bfcl(source, progress)
     if isinstance(source, ScriptSource):
         from plansmith.data.sources.script import load_script
 

@@ -5,16 +5,30 @@ Read by `plansmith data build` and by recipes. Light: pydantic only.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Size = Count | Share
 """A whole number is a count of rows, a number with a point is a share (`1` is one row, `1.0` is all)."""
+
+
+def _lone_number(value: Any) -> Any:
+    """The command line gives what may be a list as a list: a single text that is a number there is a size."""
+    texts = cast("list[Any]", value) if isinstance(value, list) else []
+    text = str(texts[0]) if len(texts) == 1 else ""
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        return cast("Any", value)
+    return float(text) if "." in text else int(text)
+
+
+NamesOrSize = Annotated[tuple[str, ...] | Size, BeforeValidator(_lone_number)]
+"""Names, or how many of them; a list of one number counts as the number."""
 
 
 class Section(BaseModel):
@@ -66,6 +80,57 @@ class NestfulSource(Section):
     """The package's wheel where it is already on this machine; None fetches it once into the user's cache."""
 
 
+class BfclCategory(StrEnum):
+    """Single-turn categories of BFCL v4 for Python: one query, a list of functions of its own, an answer or none."""
+
+    SIMPLE_PYTHON = "simple_python"
+    """one function, one call"""
+    MULTIPLE = "multiple"
+    """several functions, one call"""
+    PARALLEL = "parallel"
+    """one function, several calls that do not need each other"""
+    PARALLEL_MULTIPLE = "parallel_multiple"
+    """several functions, several calls"""
+    LIVE_SIMPLE = "live_simple"
+    """as `simple_python`, from users' functions and queries"""
+    LIVE_MULTIPLE = "live_multiple"
+    """as `multiple`, from users"""
+    LIVE_PARALLEL = "live_parallel"
+    """as `parallel`, from users"""
+    LIVE_PARALLEL_MULTIPLE = "live_parallel_multiple"
+    """as `parallel_multiple`, from users"""
+    IRRELEVANCE = "irrelevance"
+    """no function fits: the plan is `[]`"""
+    LIVE_IRRELEVANCE = "live_irrelevance"
+    """no function fits, from users"""
+    LIVE_RELEVANCE = "live_relevance"
+    """some function fits, but BFCL does not say how it is to be called: every row is dropped"""
+
+
+class BfclSource(Section):
+    """Single-turn rows of the Berkeley Function Calling Leaderboard (BFCL v4), in a package (Apache-2.0).
+
+    Each row has functions of its own, but a data set has one catalog. So rows are chosen whose functions go together.
+    """
+
+    kind: Literal["bfcl"]
+    categories: tuple[BfclCategory, ...] = (
+        BfclCategory.SIMPLE_PYTHON,
+        BfclCategory.MULTIPLE,
+        BfclCategory.PARALLEL,
+        BfclCategory.PARALLEL_MULTIPLE,
+        BfclCategory.LIVE_SIMPLE,
+        BfclCategory.LIVE_MULTIPLE,
+        BfclCategory.LIVE_PARALLEL,
+        BfclCategory.LIVE_PARALLEL_MULTIPLE,
+    )
+    """Categories to read. Rows of the irrelevance categories are dropped: another row's function may fit them."""
+    max_workers: int = Field(default=64, ge=1)
+    """Most functions in the shared catalog; rows are chosen that bring the most rows for each function they add."""
+    wheel: Path | None = None
+    """The package's wheel where it is already on this machine; None fetches it once into the user's cache."""
+
+
 class ScriptSource(Section):
     """A module of the user with `candidates(seed, count) -> Iterator[dict]`, beside a `catalog.json`."""
 
@@ -94,13 +159,16 @@ class JsonlSource(Section):
     """Licence of the rows, as it shall stand in the manifest."""
 
 
-Source = Annotated[NestfulSource | ScriptSource | JsonlSource, Field(discriminator="kind")]
+Source = Annotated[NestfulSource | BfclSource | ScriptSource | JsonlSource, Field(discriminator="kind")]
 
 
 class SplitConfig(Section):
-    """Sizes of the sides. Which side a row is on depends on the seed and its own text (or family) alone for shares,
-    so appended rows never move others; a count takes the rows (or whole families) with the lowest hashes, so appended
-    rows may take the place of earlier ones.
+    """Sizes of the sides. Which side a row is on depends on the seed and its own text, family and plan alone for shares
+    and lists of names, so appended rows never move others; a count takes the rows (families, workers, sequences) with
+    the lowest hashes, so appended rows may take the place of earlier ones.
+
+    A row that could be in several parts is in the first of these: a part reserved by the source, `unseen_workers`,
+    `unseen_sequences`, `unseen`, `seen`, `val`; training gets the rest.
     """
 
     val: Size = 0.05
@@ -109,13 +177,19 @@ class SplitConfig(Section):
     """Test rows of families that training has too: a share of all rows, or a count."""
     unseen: Size = 0.1
     """Test rows of held-out families: a share of the families, or a count of rows (whole families up to it)."""
+    unseen_workers: NamesOrSize = 0
+    """Workers that no training plan calls, while the catalog still shows them: their names, a share of the workers, or
+    a count of workers. Every row whose plan calls one of them is a test row."""
+    unseen_sequences: Size = 0
+    """Sequences of workers that no training plan has, of two steps or more: a share of the sequences, or a count of
+    sequences. Every row whose plan has one of them is a test row."""
 
 
 class DataConfig(Section):
     """What the data stage builds."""
 
     source: Source
-    """Where queries and plans come from; `kind` is `nestful`, `script` or `jsonl`."""
+    """Where queries and plans come from; `kind` is `nestful`, `bfcl`, `script` or `jsonl`."""
     max_steps: int | None = Field(default=None, ge=0)
     """Longest plan that is kept, in steps; longer ones are counted as `too_long`. None: the checker's limit (16)."""
     catalog: CatalogScope = CatalogScope.ALL

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from plansmith.contract.errors import InputError, ServiceError
 from plansmith.contract.progress import Progress
@@ -99,9 +100,23 @@ def read_member(wheel: Path, member: str) -> Any:
         InputError: the wheel is damaged or has no such member.
 
     """
+    return _read(wheel, member, json.load)
+
+
+def read_member_lines(wheel: Path, member: str) -> list[Any]:
+    """A file of JSON lines inside a wheel, one value a line.
+
+    Raises:
+        InputError: the wheel is damaged or has no such member.
+
+    """
+    return _read(wheel, member, lambda file: [json.loads(line) for line in file if line.strip()])
+
+
+def _read(wheel: Path, member: str, read: Callable[[IO[bytes]], Any]) -> Any:
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as file:
-            return json.load(file)
+            return read(file)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{str(wheel)!r} holds no readable {member!r}: {error}. Delete it and run again.") from error
 

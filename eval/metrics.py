@@ -2,17 +2,22 @@
 
 Reads an answer (text, a plan as JSON, or None for none) and the reference plans of the item; pure. The strict parse and
 every rule of validity are the checker's (`plansmith.contract.check`); what is added here is the comparison. An answer
-that is missing, failed or unreadable is a miss in every metric, never left out. Not covered: running plans.
+that is missing, failed or unreadable is a miss in every metric that the item is scored in, never left out.
 
-| metric | one item |
-| --- | --- |
-| `parsed` | the text is strict JSON and an array |
-| `registered` | parsed, and every step's `type` is a worker of the catalog |
-| `valid` | the checker finds no error |
-| `exact` | the canonical text equals a reference's |
-| `equivalent` | equal to a reference up to the order of steps (`matching.py`) |
-| `worker_f1` | true and false positives and false negatives over the multiset of worker names |
-| `argument_f1` | the same over (worker, parameter, value) triples matched within aligned steps |
+| metric | one item | defined in |
+| --- | --- | --- |
+| `parsed`, `repaired`, `registered`, `valid` | what can be read, and whether the checker finds errors | `reading.py` |
+| `exact` | the canonical text equals a reference's | here |
+| `equivalent` | equal to a reference up to the order of steps | `matching.py` |
+| `dag_isomorphic` | the same on worker names and dependency edges | `structure.py` |
+| `worker_f1` | true and false positives and false negatives over the multiset of worker names | here |
+| `argument_f1` | the same over (worker, parameter, value) triples matched within aligned steps | here |
+| `nestful_*` | as NESTFUL defines them | `nestful.py` |
+| `bfcl_ast`, `bfcl_ast_greedy` | BFCL's rule, with the best and with its own pairing of calls | `bfcl.py` |
+| `abstained_right` | the answer is the empty plan; scored where a reference is the empty plan | here |
+| `abstained_wrong` | the answer is the empty plan; scored where no reference is, lower is better | here |
+| `grounded` | no literal argument is invented; scored where the query is known | `contract/grounding.py` |
+| `executed`, `answer_match` | run on the recorded results; scored where there are any | `executed.py` |
 
 The counts of both F1 are taken against the nearest reference: an equivalent one, else the one of highest worker F1,
 then argument F1, then the first. A value of `argument_f1` is an argument at the top level of `args`. It counts as
@@ -29,20 +34,62 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, cast
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from plansmith.contract.catalog import Catalog
-from plansmith.contract.check import CheckResult, Fault, check_plan
+from plansmith.contract.check import CheckResult, Fault
 from plansmith.contract.findings import Severity
-from plansmith.contract.parse import parse_plan_text, parse_plan_value
-from plansmith.contract.plan import Json, Plan, Step
-from plansmith.eval.matching import Graph, align, graph_of, isomorphism, matched_arguments
+from plansmith.contract.grounding import Query, invented
+from plansmith.contract.plan import Json, Plan
+from plansmith.contract.records import AllowedCalls
+from plansmith.eval.bfcl import bfcl_ast, bfcl_ast_greedy
+from plansmith.eval.executed import MISS, record_of, run_on_record
+from plansmith.eval.isomorphism import isomorphism
+from plansmith.eval.matching import align, matched_arguments
+from plansmith.eval.nestful import NestfulScore, nestful_score
+from plansmith.eval.reading import COMPARED_STEPS, PlanView, Reading, is_well_shaped, read_answer
+from plansmith.eval.structure import dag_isomorphic
 
-_SHAPE_FAULTS = frozenset(
-    {Fault.DUPLICATE_KEY, Fault.STEP_NOT_OBJECT, Fault.MISSING_KEY, Fault.UNKNOWN_KEY, Fault.TYPE_NOT_STRING}
-    | {Fault.ARGS_NOT_OBJECT, Fault.BAD_AFTER}
+__all__ = [
+    "F1S",
+    "MAIN_METRICS",
+    "MEANS",
+    "METRICS",
+    "RATES",
+    "Counts",
+    "FirstFault",
+    "ItemScore",
+    "is_well_shaped",
+    "score_item",
+]
+
+RATES = (
+    "parsed",
+    "repaired",
+    "registered",
+    "valid",
+    "exact",
+    "equivalent",
+    "dag_isomorphic",
+    "nestful_full_match",
+    "bfcl_ast",
+    "bfcl_ast_greedy",
+    "abstained_right",
+    "abstained_wrong",
+    "grounded",
+    "executed",
+    "answer_match",
 )
-_NO_WORKER_FAULTS = frozenset({Fault.UNKNOWN_WORKER, Fault.TYPE_NOT_STRING, Fault.STEP_NOT_OBJECT})
+"""Shares of items, with Wilson intervals. Lower is better for `repaired` and `abstained_wrong`."""
+MEANS = ("nestful_partial_match",)
+"""Means over items of a number from 0 to 1, with bootstrap intervals."""
+F1S = ("worker_f1", "argument_f1", "nestful_f1_functions", "nestful_f1_parameters")
+"""Micro F1, with bootstrap intervals."""
+METRICS = (*RATES, *MEANS, *F1S)
+MAIN_METRICS = ("parsed", "registered", "valid", "exact", "equivalent", "worker_f1", "argument_f1")
+"""Those that a table on a terminal has room for."""
+
 _REFERENCE_FAULTS = frozenset(
     {Fault.MALFORMED_REFERENCE, Fault.FORWARD_REFERENCE, Fault.DANGLING_REFERENCE, Fault.REFERENCE_TYPE}
     | {Fault.BAD_AFTER}
@@ -84,93 +131,137 @@ class Counts(NamedTuple):
         return 2 * self.tp / whole if whole else 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemScore:
-    """All metrics of one item; those that need a reference are None where it has none."""
+    """All metrics of one item under their names; None where the item could not be scored in a metric."""
 
     parsed: bool
+    repaired: bool
     registered: bool
     valid: bool
-    exact: bool | None
-    equivalent: bool | None
-    worker: Counts | None
-    argument: Counts | None
-    fault: FirstFault | None
+    exact: bool | None = None
+    equivalent: bool | None = None
+    dag_isomorphic: bool | None = None
+    nestful_full_match: bool | None = None
+    bfcl_ast: bool | None = None
+    bfcl_ast_greedy: bool | None = None
+    abstained_right: bool | None = None
+    abstained_wrong: bool | None = None
+    grounded: bool | None = None
+    executed: bool | None = None
+    answer_match: bool | None = None
+    nestful_partial_match: float | None = None
+    worker_f1: Counts | None = None
+    argument_f1: Counts | None = None
+    nestful_f1_functions: Counts | None = None
+    nestful_f1_parameters: Counts | None = None
+    fault: FirstFault | None = None
+    """The item's first fault; None where it has no reference."""
+    invented: tuple[str, ...] = ()
+    """Literal arguments that are not grounded, each as its place and its JSON text: `/0/args/city: "Rome"`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What can be read of an answer."""
-
-    check: CheckResult | None
-    """None where there is no answer."""
-    plan: Plan | None
-    """The plan, where its shape is right; its arguments and references may be wrong."""
-    readable: Plan | None
-    """The plan as far as it can be read; None where the text is no JSON array."""
-
-
-def score_item(candidate: Json | None, references: Sequence[Json], catalog: Catalog) -> ItemScore:
+def score_item(
+    candidate: Json | None,
+    references: Sequence[Json],
+    catalog: Catalog,
+    *,
+    query: str | None = None,
+    results: list[Json] | None = None,
+    allowed: AllowedCalls | None = None,
+) -> ItemScore:
     """Score one answer.
 
     Args:
         candidate: the text as generated (`str`), a plan as JSON, or None where there is no answer.
         references: right plans as JSON, of right shape; empty where the item has none.
         catalog: the workers that may be called.
+        query: what was asked; None: `grounded` is not scored.
+        results: recorded result of each step of the first reference; None: `executed` and `answer_match` are not
+            scored.
+        allowed: BFCL's possible answer; None: `bfcl_ast` and `bfcl_ast_greedy` are not scored.
 
     """
-    reading = _read(candidate, catalog)
-    check = reading.check
-    parsed = check is not None and check.parsed
-    registered = check is not None and parsed and not _unregistered(check)
-    valid = check is not None and check.valid
-    if not references:
-        return ItemScore(parsed, registered, valid, None, None, None, None, None)
-    plans = [Plan.from_json(reference) for reference in references]
-    exact = reading.plan is not None and _is_exact(reading.plan, plans, catalog)
-    nearest = max((_compare(reading, plan) for plan in plans), key=_Comparison.rank)
-    fault = _first_fault(reading, nearest, parsed=parsed, registered=registered)
-    return ItemScore(parsed, registered, valid, exact, nearest.equivalent, nearest.worker, nearest.argument, fault)
-
-
-def is_well_shaped(candidate: Json, catalog: Catalog) -> bool:
-    """Whether an answer has the shape of a plan, so that it can serve as a reference; workers and values aside."""
-    return _read(candidate, catalog).plan is not None
-
-
-def _read(candidate: Json | None, catalog: Catalog) -> _Reading:
-    if candidate is None:
-        return _Reading(None, None, None)
-    check = check_plan(candidate, catalog)
-    if not check.parsed:
-        return _Reading(check, None, None)
-    parse = parse_plan_text if isinstance(candidate, str) else parse_plan_value
-    rows = cast("list[Json]", parse(candidate).value)
-    well_shaped = not any(f.fault in _SHAPE_FAULTS for f in check.findings)
-    plan = Plan.from_json(rows) if well_shaped else None
-    return _Reading(check, plan, plan or Plan(tuple(map(_readable_step, rows))))
-
-
-def _readable_step(row: Json) -> Step:
-    if not isinstance(row, dict):
-        return Step("", {})
-    node = cast("dict[str, Json]", row)
-    worker, args = node.get("type"), node.get("args")
-    return Step(
-        worker if isinstance(worker, str) else "", cast("dict[str, Json]", args) if isinstance(args, dict) else {}
+    reading = read_answer(candidate, catalog)
+    views = [_view(reference, catalog) for reference in references]
+    found: dict[str, Any] = {}
+    found |= _against_references(reading, views) if views else {}
+    found |= _grounding(reading, query, catalog) if query is not None else {}
+    found |= _execution(reading, views[0].plan, results) if views and results is not None else {}
+    found |= _bfcl(reading, allowed, catalog) if allowed is not None else {}
+    return ItemScore(
+        parsed=reading.parsed,
+        repaired=reading.repaired,
+        registered=reading.registered,
+        valid=reading.valid,
+        **found,
     )
 
 
-def _unregistered(check: CheckResult) -> bool:
-    return any(
-        f.fault in _NO_WORKER_FAULTS or (f.fault is Fault.MISSING_KEY and f.path.endswith("/type"))
-        for f in check.findings
-    )
+def _view(reference: Json, catalog: Catalog) -> PlanView:
+    plan = Plan.from_json(reference)
+    return PlanView(plan, plan.canonical(catalog))
 
 
-def _is_exact(plan: Plan, references: Sequence[Plan], catalog: Catalog) -> bool:
-    text = plan.canonical(catalog)
-    return any(text == reference.canonical(catalog) for reference in references)
+def _against_references(reading: Reading, views: Sequence[PlanView]) -> dict[str, Any]:
+    """All metrics that compare the answer with right plans."""
+    nearest = max((_compare(reading, view) for view in views), key=_Comparison.rank)
+    nestful = max((nestful_score(reading.view, view) for view in views), key=_nestful_rank)
+    empty = [not view.plan.steps for view in views]
+    return {
+        "exact": reading.plan is not None and any(_canonical(reading) == view.canonical for view in views),
+        "equivalent": nearest.equivalent,
+        "dag_isomorphic": reading.view is not None and any(dag_isomorphic(reading.view, view) for view in views),
+        "nestful_full_match": nestful.full,
+        "nestful_partial_match": nestful.partial,
+        "nestful_f1_functions": Counts(*nestful.functions),
+        "nestful_f1_parameters": Counts(*nestful.parameters),
+        "abstained_right": reading.empty if any(empty) else None,
+        "abstained_wrong": None if any(empty) else reading.empty,
+        "worker_f1": nearest.worker,
+        "argument_f1": nearest.argument,
+        "fault": _first_fault(reading, nearest),
+    }
+
+
+def _canonical(reading: Reading) -> str | None:
+    return reading.view.canonical if reading.view is not None else None
+
+
+def _nestful_rank(score: NestfulScore) -> tuple[bool, float, float, float]:
+    return score.full, score.partial, Counts(*score.functions).f1, Counts(*score.parameters).f1
+
+
+def _grounding(reading: Reading, query: str, catalog: Catalog) -> dict[str, Any]:
+    """`grounded`, and what is not, of an answer of the shape of a plan; any other answer is a miss."""
+    if reading.plan is None:
+        return {"grounded": False}
+    found = invented(reading.plan, _query(query), catalog)
+    return {"grounded": not found, "invented": tuple(map(str, found))}
+
+
+@lru_cache(maxsize=64)
+def _query(text: str) -> Query:
+    """Prepared once for the systems that answer the same query."""
+    return Query(text)
+
+
+def _execution(reading: Reading, reference: Plan, results: list[Json]) -> dict[str, Any]:
+    """`executed` and `answer_match`; an answer that is not valid is a miss."""
+    record = record_of(reference, results)
+    if record is None:
+        return {}
+    valid = reading.plan is not None and reading.valid
+    found = run_on_record(reading.plan, reference, record) if valid and reading.plan is not None else MISS
+    return {"executed": found.executed, "answer_match": found.answer_match}
+
+
+def _bfcl(reading: Reading, allowed: AllowedCalls, catalog: Catalog) -> dict[str, Any]:
+    """`bfcl_ast` with the best and with BFCL's own pairing of calls; an answer without a plan's shape is a miss."""
+    if reading.plan is None:
+        return {"bfcl_ast": False, "bfcl_ast_greedy": False}
+    plan = reading.plan
+    return {"bfcl_ast": bfcl_ast(plan, allowed, catalog), "bfcl_ast_greedy": bfcl_ast_greedy(plan, allowed, catalog)}
 
 
 class _Comparison(NamedTuple):
@@ -179,44 +270,50 @@ class _Comparison(NamedTuple):
     equivalent: bool
     worker: Counts
     argument: Counts
-    candidate: Graph | None
-    reference: Graph
+    candidate: PlanView | None
+    reference: PlanView
 
     def rank(self) -> tuple[bool, float, float]:
         return self.equivalent, self.worker.f1, self.argument.f1
 
 
-def _compare(reading: _Reading, reference: Plan) -> _Comparison:
-    theirs = graph_of(reference)
-    arguments = sum(len(node.params) for node in theirs.nodes)
-    if reading.readable is None:
-        missed = Counts(0, 0, max(1, len(theirs.nodes))), Counts(0, 0, max(1, arguments))
-        return _Comparison(False, *missed, None, theirs)
-    ours = graph_of(reading.readable)
-    whole = isomorphism(ours, theirs)
-    matched = matched_arguments(ours, theirs, dict(enumerate(whole)) if whole is not None else align(ours, theirs))
-    given = sum(len(node.params) for node in ours.nodes)
-    argument = Counts(matched, given - matched, arguments - matched)
-    return _Comparison(
-        reading.plan is not None and whole is not None, _worker_counts(ours, theirs), argument, ours, theirs
-    )
+def _compare(reading: Reading, reference: PlanView) -> _Comparison:
+    view = reading.view
+    if view is None:
+        missed = Counts(0, 0, max(1, len(reference.plan.steps))), Counts(0, 0, max(1, reference.arguments))
+        return _Comparison(False, *missed, None, reference)
+    worker = _worker_counts(view.plan, reference.plan)
+    if reading.plan is not None and view.canonical == reference.canonical:
+        return _Comparison(True, worker, Counts(reference.arguments, 0, 0), view, reference)
+    whole = _bijection(view, reference)
+    mapping = dict(enumerate(whole)) if whole is not None else align(view.graph, reference.graph)
+    matched = matched_arguments(view.graph, reference.graph, mapping)
+    argument = Counts(matched, view.arguments - matched, reference.arguments - matched)
+    return _Comparison(reading.plan is not None and whole is not None, worker, argument, view, reference)
 
 
-def _worker_counts(candidate: Graph, reference: Graph) -> Counts:
+def _bijection(ours: PlanView, theirs: PlanView) -> list[int] | None:
+    """The one-to-one mapping of steps of equivalent plans; plans beyond `COMPARED_STEPS` are only equal as texts."""
+    if len(ours.plan.steps) != len(theirs.plan.steps) or len(ours.plan.steps) > COMPARED_STEPS:
+        return None
+    return isomorphism(ours.graph, theirs.graph)
+
+
+def _worker_counts(candidate: Plan, reference: Plan) -> Counts:
     ours, theirs = _workers(candidate), _workers(reference)
     return Counts((ours & theirs).total(), (ours - theirs).total(), (theirs - ours).total())
 
 
-def _workers(graph: Graph) -> Counter[str]:
-    return Counter(node.worker for node in graph.nodes)
+def _workers(plan: Plan) -> Counter[str]:
+    return Counter(step.type for step in plan.steps)
 
 
-def _first_fault(reading: _Reading, nearest: _Comparison, *, parsed: bool, registered: bool) -> FirstFault:
+def _first_fault(reading: Reading, nearest: _Comparison) -> FirstFault:
     if nearest.equivalent:
         return FirstFault.RIGHT
-    if reading.check is None or nearest.candidate is None or not parsed:
+    if reading.check is None or nearest.candidate is None or not reading.parsed:
         return FirstFault.UNPARSEABLE
-    if not registered:
+    if not reading.registered:
         return FirstFault.UNREGISTERED
     return _checked_fault(reading.check) or _compared_fault(nearest, nearest.candidate)
 
@@ -231,7 +328,7 @@ def _checked_fault(check: CheckResult) -> FirstFault | None:
     return FirstFault.EXTRA_STEP if errors else None
 
 
-def _compared_fault(nearest: _Comparison, candidate: Graph) -> FirstFault:
+def _compared_fault(nearest: _Comparison, candidate: PlanView) -> FirstFault:
     """The fault of a valid plan that is not equivalent to its nearest reference."""
     if nearest.worker.fp and nearest.worker.fn:
         return FirstFault.WRONG_WORKER
@@ -239,5 +336,6 @@ def _compared_fault(nearest: _Comparison, candidate: Graph) -> FirstFault:
         return FirstFault.MISSING_STEP
     if nearest.worker.fp:
         return FirstFault.EXTRA_STEP
-    same_labels = Counter(n.label for n in candidate.nodes) == Counter(n.label for n in nearest.reference.nodes)
+    ours, theirs = (Counter(node.label for node in view.graph.nodes) for view in (candidate, nearest.reference))
+    same_labels = ours == theirs
     return FirstFault.REFERENCES if same_labels else FirstFault.ARGUMENTS

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from plansmith.eval.metrics import FirstFault
+from plansmith.eval.metrics import MAIN_METRICS, FirstFault
 from plansmith.eval.results import METRICS, OVERALL, Comparison, Cost, Failure, PartReport, Report, SystemReport
 from plansmith.eval.stats import Metric
 
@@ -29,21 +29,25 @@ def terminal_table(report: Report) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, padding=0, caption=NOTE, caption_justify="left")
     table.add_column("system", overflow="fold", min_width=max([13, *(len(s.system) for s in report.systems)]))
-    for name in METRICS:
+    for name in MAIN_METRICS:
         table.add_column(name.replace("_f1", "\nF1"), justify="right", no_wrap=True)
     for part in _groups(report):
-        items = next((s.parts[part].items for s in report.systems if part in s.parts), 0)
         table.add_section()
-        table.add_row(Text(f"{part}\n{items} items", style="bold"))
-        for system in report.systems:
-            cells = [_cell(system.parts[part].metrics[name]) for name in METRICS]
-            table.add_row(Text(system.system), *[Text(cell) for cell in cells])
+        table.add_row(Text(f"{part}\n{_items(report, part)} items", style="bold"))
+        for name, numbers in _asked(report, part):
+            table.add_row(Text(name), *[Text(_cell(numbers.metrics[metric])) for metric in MAIN_METRICS])
     return table
 
 
 def _groups(report: Report) -> list[str]:
-    """The parts, then all items where there is more than one part."""
-    return [*report.parts, OVERALL] if len(report.parts) != 1 else list(report.parts)
+    """The plain parts, all of them together where there is more than one, then the variants."""
+    plain = report.suites[0].parts
+    return [*plain, *([OVERALL] if len(plain) != 1 else []), *(part for part in report.parts if part not in plain)]
+
+
+def _asked(report: Report, part: str) -> list[tuple[str, PartReport]]:
+    """The systems that were asked a part."""
+    return [(system.system, system.parts[part]) for system in report.systems if part in system.parts]
 
 
 def _cell(metric: Metric) -> str:
@@ -63,15 +67,18 @@ def markdown(report: Report) -> str:
         "## First faults",
         "Each item is in exactly one column. Checker faults come before differences from the reference.",
         *(_fault_table(report, part) for part in _groups(report)),
+        *_teacher(report),
         "## Pair by pair",
-        "Second system minus first on the same items, all parts together, in percentage points: paired bootstrap "
+        "Second system minus first on the same items, all plain parts together, in percentage points: paired bootstrap "
         "interval, items that only one of them has right, and McNemar's exact test. A difference counts as shown where "
         "the interval leaves out zero and the test, where there is one, has p below 0.05.",
         _comparison_table(report.comparisons),
+        *_variants(report),
         "## Cost",
-        "Failed requests are inside. Seconds of a request include waiting in its batch; tokens a second are those that "
-        "one request sees, not the machine's rate.",
+        "Over the plain parts; failed requests are inside. Seconds of a request include waiting in its batch; tokens a "
+        "second are those that one request sees, not the machine's rate.",
         _cost_table(report),
+        *_system_table(report),
         "## Wrong items",
         *(block for system in report.systems for block in _wrong(system)),
     ]
@@ -81,8 +88,11 @@ def markdown(report: Report) -> str:
 def _provenance(report: Report) -> Iterator[str]:
     meta = report.meta
     lines = [
-        f"- catalog: {_plain(report.catalog_name)}, `{report.catalog_hash}`",
-        f"- items: {report.items}, `{report.examples_hash}`",
+        *(
+            f"- {_plain(suite.name)}: {suite.items} items `{suite.examples_hash}`, catalog "
+            f"{_plain(suite.catalog_name)} `{suite.catalog_hash}`, prompt `{suite.prompt_hash}`"
+            for suite in report.suites
+        ),
         *(f"- {_plain(name)}: `{value}`" for name, value in meta.data_hashes.items()),
         *(
             f"- not asked because of the limit: {count} items of {_plain(part)}"
@@ -100,27 +110,32 @@ def _provenance(report: Report) -> Iterator[str]:
 
 def _results(report: Report) -> Iterator[str]:
     for part in _groups(report):
-        rows = [
-            [system.system, *(_full(system.parts[part].metrics[name]) for name in METRICS)] for system in report.systems
-        ]
+        asked = _asked(report, part)
         yield f"### {_plain(part)} ({_items(report, part)} items)"
-        yield _table(["system", *METRICS], rows)
+        yield _metric_table(asked, MAIN_METRICS)
+        further = [n for n in METRICS if n not in MAIN_METRICS and any(p.metrics[n].scored for _, p in asked)]
+        if further:
+            yield "Further metrics; lower is better for `repaired` and `abstained_wrong`:"
+            yield _metric_table(asked, further)
         yield from _troubles(report, part)
+
+
+def _metric_table(asked: Sequence[tuple[str, PartReport]], names: Sequence[str]) -> str:
+    return _table(["system", *names], [[s, *(_full(numbers.metrics[n]) for n in names)] for s, numbers in asked])
 
 
 def _troubles(report: Report, part: str) -> Iterator[str]:
     """What did not go well with the requests, where anything did not."""
-    for system in report.systems:
-        numbers = system.parts[part]
+    for name, numbers in _asked(report, part):
         if numbers.missing or numbers.failed or numbers.cut:
             yield (
-                f"{_plain(system.system)}: {numbers.missing} items without a row, {numbers.failed} failed requests, "
+                f"{_plain(name)}: {numbers.missing} items without a row, {numbers.failed} failed requests, "
                 f"{numbers.cut} answers cut by the token limit."
             )
 
 
 def _items(report: Report, part: str) -> int:
-    return next((system.parts[part].items for system in report.systems if part in system.parts), 0)
+    return next((numbers.items for _, numbers in _asked(report, part)), 0)
 
 
 def _full(metric: Metric) -> str:
@@ -133,10 +148,59 @@ def _full(metric: Metric) -> str:
 
 def _fault_table(report: Report, part: str) -> str:
     rows = [
-        [system.system, *(str(system.parts[part].first_faults[fault]) for fault in FirstFault)]
-        for system in report.systems
+        [name, *(str(numbers.first_faults[fault]) for fault in FirstFault)] for name, numbers in _asked(report, part)
     ]
     return f"**{_plain(part)}**\n\n" + _table(["system", *(fault.value for fault in FirstFault)], rows)
+
+
+def _teacher(report: Report) -> Iterator[str]:
+    """Agreement and correctness side by side, then the headline."""
+    if report.teacher is None:
+        return
+    table = report.teacher
+    yield "## Teacher and students"
+    yield (
+        f"Teacher: {_plain(table.teacher)}. Correct: equivalent to the reference. Agreement: the student's plan is "
+        "equivalent to the teacher's, right or wrong. "
+        + (
+            "The teacher was not sampled, so the ceiling of agreement is unknown."
+            if table.sampled is None
+            else f"Self-agreement: pairs of samples of {_plain(table.sampled)} at temperature {table.temperature}."
+        )
+    )
+    rows = [
+        [
+            row.part,
+            row.student,
+            *map(_full, (row.teacher_correct, row.student_correct, row.agreement)),
+            "-" if row.self_agreement is None else _full(row.self_agreement),
+            str(row.teacher_unreadable),
+        ]
+        for row in table.rows
+    ]
+    header = ["part", "student", "teacher correct", "student correct", "agreement", "self-agreement of the teacher"]
+    yield _table([*header, "teacher gave no plan"], rows)
+    yield "**Headline**: student against teacher, over the plain parts, in this run on this machine."
+    lines = [
+        [
+            line.student,
+            str(line.items),
+            f"{100 * line.difference:+.1f} [{100 * line.low:+.1f}, {100 * line.high:+.1f}] points",
+            *(f"{value:.2f}x" if value is not None else "-" for value in (line.times_faster, line.latency_ratio)),
+            *(f"{100 * value:.0f}%" if value is not None else "-" for value in (line.memory_saved, line.bytes_saved)),
+        ]
+        for line in report.headline
+    ]
+    header = ["student", "items", "accuracy (equivalent)", "plans a second", "latency p50", "peak memory saved"]
+    yield _table([*header, "bytes of weights saved"], lines)
+
+
+def _variants(report: Report) -> Iterator[str]:
+    if not report.variants:
+        return
+    yield "## Variants of the catalog"
+    yield "The same items under a variant minus the same items under the plain catalog, system by system."
+    yield _comparison_table(report.variants)
 
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
@@ -158,16 +222,48 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
 
 
 def _cost_table(report: Report) -> str:
-    header = ["system", "requests", "prompt tokens p50", "p95", "completion tokens p50", "p95", "seconds p50", "p95"]
-    rows = [_cost_row(system.system, system.parts[OVERALL]) for system in report.systems]
-    return _table([*header, "completion tokens a second"], rows)
+    header = ["system", "requests"]
+    header += [
+        f"{what} {q}" for what in ("prompt tokens", "completion tokens", "seconds") for q in ("p50", "p95", "p99")
+    ]
+    rows = [_cost_row(name, numbers) for name, numbers in _asked(report, OVERALL)]
+    currency = report.meta.currency
+    return _table(
+        [*header, "completion tokens a second", f"price, {currency}", f"price a solved query, {currency}"], rows
+    )
 
 
 def _cost_row(name: str, part: PartReport) -> list[str]:
     cost: Cost = part.cost
     spreads = (cost.prompt_tokens, cost.completion_tokens, cost.seconds)
-    numbers = [_number(value) for spread in spreads for value in (spread.p50, spread.p95)]
-    return [name, str(cost.requests), *numbers, _number(cost.completion_tokens_per_second)]
+    numbers = [_number(value) for spread in spreads for value in (spread.p50, spread.p95, spread.p99)]
+    further = map(_number, (cost.completion_tokens_per_second, cost.price, cost.price_per_solved))
+    return [name, str(cost.requests), *numbers, *further]
+
+
+def _system_table(report: Report) -> Iterator[str]:
+    """How each system was asked and what it took."""
+    known = [(system, system.info) for system in report.systems if system.info is not None]
+    if not known:
+        return
+    yield (
+        "Plans a second are answers over the time of asking, at the stated concurrency; memory is the peak of the "
+        "serving process (for a local system, of the whole process that also evaluates)."
+    )
+    header = ["system", "model", "decoding", "concurrency", "plans a second", "peak memory, GiB", "weights, MiB"]
+    rows = [
+        [
+            system.system,
+            _plain(info.model),
+            ("plan grammar" if info.constrained else "free") + (f", T {info.temperature}" if info.temperature else ""),
+            str(info.concurrency),
+            _number(system.plans_per_second),
+            _number(info.peak_memory_bytes and info.peak_memory_bytes / 2**30),
+            _number(info.model_bytes and info.model_bytes / 2**20),
+        ]
+        for system, info in known
+    ]
+    yield _table(header, rows)
 
 
 def _number(value: float | None) -> str:
@@ -175,7 +271,7 @@ def _number(value: float | None) -> str:
 
 
 def _wrong(system: SystemReport) -> Iterator[str]:
-    total = system.parts[OVERALL].items
+    total = sum(numbers.items for part, numbers in system.parts.items() if part != OVERALL)
     shown = f", the first {len(system.failures)} of them here" if len(system.failures) < system.wrong else ""
     yield f"### {_plain(system.system)}: {system.wrong} of {total} wrong{shown}"
     for failure in system.failures:

@@ -4,29 +4,45 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from plansmith.eval.metrics import FirstFault
+from plansmith.eval.items import SystemInfo
+from plansmith.eval.metrics import F1S, MAIN_METRICS, MEANS, METRICS, RATES, FirstFault
 from plansmith.eval.stats import Metric
+from plansmith.eval.tables import Cost, Headline, Quantiles, Row, TeacherRow, TeacherTable
 
-RATES = ("parsed", "registered", "valid", "exact", "equivalent")
-"""Shares of items, with Wilson intervals."""
-F1S = ("worker_f1", "argument_f1")
-"""Micro F1, with bootstrap intervals."""
-METRICS = (*RATES, *F1S)
+__all__ = [
+    "F1S",
+    "MAIN_METRICS",
+    "MEANS",
+    "METRICS",
+    "OVERALL",
+    "RATES",
+    "SIGNIFICANT",
+    "SYSTEMS",
+    "Comparison",
+    "Cost",
+    "Failure",
+    "Headline",
+    "PartReport",
+    "Quantiles",
+    "Report",
+    "ReportMeta",
+    "SuiteInfo",
+    "SystemReport",
+    "TeacherRow",
+    "TeacherTable",
+]
+
 OVERALL = "overall"
-"""Name of the part that holds all items."""
+"""Name of the part that holds all items of the plain suite; variants of the catalog are reported apart."""
 SYSTEMS = ("base/free", "base/grammar", "tuned/free", "tuned/grammar")
 """Order of the known systems in tables; others follow in the order of their rows."""
 SIGNIFICANT = 0.05
 """P values below this count as a difference shown."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class ReportMeta(_Part):
+class ReportMeta(Row):
     """Where the numbers come from; everything that could make them differ."""
 
     name: str
@@ -37,6 +53,10 @@ class ReportMeta(_Part):
     """Bootstrap resamples of each interval."""
     failures: int = 20
     """Wrong items written out for each system."""
+    page_items: int = 2000
+    """Items that the HTML page holds."""
+    currency: str = "USD"
+    """Currency of all prices."""
     command: str = ""
     """Command that made the report."""
     code_version: str
@@ -45,34 +65,29 @@ class ReportMeta(_Part):
     """Processor, memory, accelerator and versions, in words."""
     model: str = ""
     """Base model and adapter, in words."""
-    data_hashes: dict[str, str] = {}
+    data_hashes: dict[str, str] = Field(default_factory=dict)
     """File name to sha256 of the data that the examples come from."""
-    left_out: dict[str, int] = {}
+    left_out: dict[str, int] = Field(default_factory=dict)
     """Test items of each part that were not asked because of a limit."""
 
 
-class Quantiles(_Part):
-    """How a cost spreads over requests, failed ones included; None where there was no request."""
+class SuiteInfo(Row):
+    """Items that were asked with one catalog."""
 
-    total: float
-    p50: float | None
-    p95: float | None
-
-
-class Cost(_Part):
-    """Tokens and time of the requests of one system."""
-
-    requests: int
-    prompt_tokens: Quantiles
-    completion_tokens: Quantiles
-    seconds: Quantiles
-    """Wall time of a request, waiting in a batch or queue included."""
-    completion_tokens_per_second: float | None
-    """Completion tokens over the sum of the requests' seconds: the speed that one request sees. Requests that run side
-    by side share the machine, so the machine's own rate is higher."""
+    name: str
+    """`plain`, or the variant of the catalog."""
+    catalog_name: str
+    catalog_hash: str
+    prompt_hash: str
+    """Of the prompt that the catalog gives."""
+    examples_hash: str
+    """Sha256 over the examples, in order."""
+    items: int
+    parts: tuple[str, ...]
+    """Part names in the order of the examples."""
 
 
-class PartReport(_Part):
+class PartReport(Row):
     """One system on the items of one part."""
 
     part: str
@@ -89,7 +104,7 @@ class PartReport(_Part):
     cost: Cost
 
 
-class Failure(_Part):
+class Failure(Row):
     """A wrong item, written out."""
 
     id: str
@@ -104,19 +119,23 @@ class Failure(_Part):
     """The checker's first error, or why the request failed."""
 
 
-class SystemReport(_Part):
+class SystemReport(Row):
     """One system on all parts."""
 
     system: str
     parts: dict[str, PartReport]
-    """Part name to numbers; `overall` holds all items."""
+    """Part name to numbers; `overall` holds all items of the plain suite."""
     wrong: int
-    """Items that are not right, over all parts."""
+    """Items that are not right, over all parts, variants included."""
     failures: tuple[Failure, ...]
     """The first of them."""
+    info: SystemInfo | None = None
+    """How the system was asked; None where that is not known."""
+    plans_per_second: float | None = None
+    """Answers over the time in which the system was asked, at the concurrency that `info` states."""
 
 
-class Comparison(_Part):
+class Comparison(Row):
     """Two systems on the same items, pair by pair: `second` minus `first`."""
 
     first: str
@@ -139,19 +158,23 @@ class Comparison(_Part):
         return (self.low > 0 or self.high < 0) and (self.p_value is None or self.p_value < SIGNIFICANT)
 
 
-class Report(_Part):
+class Report(Row):
     """Everything that an evaluation found."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     meta: ReportMeta
-    catalog_name: str
-    catalog_hash: str
-    examples_hash: str
-    """Sha256 over the examples scored, in order."""
+    suites: tuple[SuiteInfo, ...]
+    """What was asked, the plain suite first."""
     items: int
+    """Items of the plain suite."""
     parts: tuple[str, ...]
-    """Part names in the order of the examples."""
+    """Parts of the plain suite, then the variants', in order."""
     systems: tuple[SystemReport, ...]
     comparisons: tuple[Comparison, ...]
+    """Two systems over the plain suite."""
+    variants: tuple[Comparison, ...] = ()
+    """One system with itself: each item under the plain catalog (`first`) and under a variant (`second`)."""
+    teacher: TeacherTable | None = None
+    headline: tuple[Headline, ...] = ()
     other_runs: int
     """Rows of items that are not among the examples; left aside."""

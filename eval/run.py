@@ -1,41 +1,85 @@
-"""Asks one system for a plan of every test item and keeps each answer.
+"""Asks one system for plans of the items of one catalog and keeps each answer.
 
-Reads examples, appends `Run` rows to `runs.jsonl` (one system after another in one file), and resumes: only pairs of
-system and item without an answer are asked. A row with finish reason `error` is no answer: its item is asked again.
-A service that cannot be reached makes such a row; any other error of a planner is a fault of the set-up and ends the
-run, with earlier rows kept. Whether the rows belong to this model and data is the caller's to know (inputs of the run
-directory); a row whose query differs from the example's is refused here. Not covered: several samples an item.
+Reads examples, appends `Run` rows to `runs.jsonl` (all systems and catalogs in one file, one writer), and resumes: only
+what has no answer yet is asked, by system, item and sample. A row with finish reason `error` is no answer: its item is
+asked again. A service that does not answer makes such a row, and ends the run once it has not answered many times
+running; any other error of a planner is a fault of the set-up and ends the run at once. Earlier rows are kept in both
+cases. Whether the rows belong to this model and data is the caller's to know (inputs of the run directory); a row whose
+query differs from the example's is refused here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.endpoint import Draft, Planner
 from plansmith.contract.errors import InputError, PlansmithError, ServiceError
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Example, FinishReason, Run
-from plansmith.contract.store import append_row, read_rows
+from plansmith.contract.row_writer import RowWriter
+from plansmith.contract.store import iter_rows
 from plansmith.eval.config import EvalConfig
+from plansmith.eval.pace import Pace
 
-Pair = tuple[str, str]
-"""System and item id."""
+GIVE_UP_AFTER = 20
+"""Requests that may fail one after the other, each after its own retries, before the service counts as gone."""
 
 
 @runtime_checkable
 class BatchPlanner(Protocol):
-    """A planner that takes many queries at once."""
+    """A planner that takes many queries at once. Those that sample also take `temperature` and `seeds`."""
 
     def plan_batch(self, queries: Sequence[str], catalog: Catalog, *, constrained: bool) -> list[Draft]:
         """One draft for each query, in the order of the queries."""
         ...
+
+
+@runtime_checkable
+class _Connected(Protocol):
+    """A planner with connections that belong to an event loop."""
+
+    async def release(self) -> None: ...
+
+
+class Meter(Protocol):
+    """Is told what asking took; `plansmith.eval.measure.Measurement` is one."""
+
+    def add(self, answers: int, seconds: float) -> None: ...
+
+
+class Question(NamedTuple):
+    """One answer that is wanted."""
+
+    example: Example
+    sample: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a system is asked."""
+
+    system: str
+    catalog: Catalog
+    constrained: bool
+    temperature: float | None
+    """None: the planner's own."""
+    seed: int | None
+    """None: the planner is not told any, since one answer without sampling is wanted."""
+    numbered: bool
+    """Whether the planner is told which sample is wanted, instead of a seed."""
+    config: EvalConfig
+
+    def seed_of(self, question: Question) -> int:
+        return item_seed(self.seed or 0, question.example.id, question.sample)
 
 
 def choose_examples(examples: Sequence[Example], config: EvalConfig) -> list[Example]:
@@ -62,152 +106,221 @@ def run_system(
     constrained: bool,
     progress: Progress,
     config: EvalConfig | None = None,
+    samples: int = 1,
+    temperature: float | None = None,
+    seed: int = 0,
+    meter: Meter | None = None,
 ) -> list[Run]:
-    """Ask a system what is missing and return its rows for all examples, in their order.
+    """Ask a system what is missing and return its rows: for each example in order, its samples in order.
 
     Args:
         planner: asked through `plan_batch` where it has that, else through `plan` with bounded concurrency.
         system: name of the rows, e.g. `tuned/grammar`.
         examples: test items with unique ids.
         catalog: the workers that may be called.
-        runs: the JSONL file to append to; rows of other systems in it are left alone.
+        runs: the JSONL file to append to; rows of other systems and items in it are left alone.
         constrained: decode under the plan grammar.
-        progress: shows the rate and, through its total, the time left.
+        progress: shows the rate, the time left, tokens and failed requests.
         config: batch size and concurrency.
+        samples: answers wanted for each item; all first ones are asked before any second one.
+        temperature: handed to the planner; None leaves its own.
+        seed: with several samples or a temperature above 0, each request gets a seed made from this, the item's id and
+            the sample. A planner of recorded answers is told the sample instead.
+        meter: is told how many answers came in how many seconds, also when the run ends early.
 
     Raises:
-        InputError: ids are not unique, or the file holds an answer of this system to another query of the same id.
+        InputError: ids are not unique, several samples are wanted without sampling, or the file holds an answer of this
+            system to another query of the same id.
+        ServiceError: the last `GIVE_UP_AFTER` requests all failed.
         StorageError: a row could not be written; earlier rows are kept.
 
     """
-    config = config or EvalConfig()
     _require_unique_ids(examples)
-    done = _answered(runs, system, examples)
-    missing = [example for example in examples if example.id not in done]
-    if len(missing) < len(examples):
-        progress.note(f"{system}: {len(examples) - len(missing)} of {len(examples)} items are answered already")
-    rows = done | _ask(planner, system, missing, catalog, runs, constrained, progress, config)
+    sampled = samples > 1 or bool(temperature)
+    numbered = _takes(planner, "sample")
+    if sampled and not numbered:
+        _require_sampling(planner, system, samples, temperature)
+    order = Order(
+        system=system,
+        catalog=catalog,
+        constrained=constrained,
+        temperature=temperature,
+        seed=seed if sampled and not numbered else None,
+        numbered=numbered,
+        config=config or EvalConfig(),
+    )
+    wanted = [Question(example, sample) for sample in range(samples) for example in examples]
+    done = _answered(runs, system, examples, samples)
+    missing = [question for question in wanted if _key(question) not in done]
+    if len(missing) < len(wanted):
+        progress.note(f"{system}: {len(wanted) - len(missing)} of {len(wanted)} items are answered already")
+    rows = done | _ask(planner, order, missing, runs, progress, meter)
     failed = sum(row.finish_reason is FinishReason.ERROR for row in rows.values())
     if failed:
         progress.note(f"{system}: {failed} requests failed and count as misses; run again to ask only them")
-    return [rows[example.id] for example in examples]
+    return [rows[example.id, sample] for example in examples for sample in range(samples)]
 
 
-def latest_rows(rows: Iterable[Run]) -> dict[Pair, Run]:
-    """One row for each system and item: the last answer, else the last failed request."""
-    latest: dict[Pair, Run] = {}
-    for row in rows:
-        earlier = latest.get((row.system, row.id))
-        failed_again = row.finish_reason is FinishReason.ERROR and earlier is not None
-        if not failed_again or (earlier is not None and earlier.finish_reason is FinishReason.ERROR):
-            latest[row.system, row.id] = row
-    return latest
+def item_seed(seed: int, item: str, sample: int) -> int:
+    """Seed of one request, 31 bits, so that every server takes it."""
+    digest = hashlib.sha256(f"{seed}\0{sample}\0{item}".encode()).digest()
+    return int.from_bytes(digest[:4]) >> 1
 
 
-def _answered(runs: Path, system: str, examples: Sequence[Example]) -> dict[str, Run]:
-    """The answers that the file holds for these examples."""
+def _key(question: Question) -> tuple[str, int]:
+    return question.example.id, question.sample
+
+
+def _answered(runs: Path, system: str, examples: Sequence[Example], samples: int) -> dict[tuple[str, int], Run]:
+    """The answers that the file holds for these examples, by item and sample; the last one counts."""
     if not runs.exists():
         return {}
     queries = {example.id: example.query for example in examples}
-    found: dict[str, Run] = {}
-    for (row_system, item), row in latest_rows(read_rows(runs, Run)).items():
-        if row_system != system or item not in queries or row.finish_reason is FinishReason.ERROR:
+    found: dict[tuple[str, int], Run] = {}
+    for row in iter_rows(runs, Run):
+        if row.system != system or row.id not in queries or row.finish_reason is FinishReason.ERROR:
             continue
-        if row.query != queries[item]:
+        if row.query != queries[row.id]:
             raise InputError(
-                f"{str(runs)!r} holds an answer of {system!r} to item {item!r} for the query {row.query!r:.80}, but "
-                f"the item's query is {queries[item]!r:.80}. The file was made with other data; move it away."
+                f"{str(runs)!r} holds an answer of {system!r} to item {row.id!r} for the query {row.query!r:.80}, but "
+                f"the item's query is {queries[row.id]!r:.80}. The file was made with other data; move it away."
             )
-        found[item] = row
+        if row.sample < samples:
+            found[row.id, row.sample] = row
     return found
+
+
+@dataclass
+class _Keeper:
+    """Stores answers as they come, and tells the progress."""
+
+    order: Order
+    writer: RowWriter
+    progress: Progress
+    pace: Pace
+    rows: dict[tuple[str, int], Run] = field(default_factory=dict[tuple[str, int], Run])
+    failed: int = 0
+    tokens: int = 0
+
+    def store(self, question: Question, draft: Draft) -> None:
+        row = _row(question, self.order.system, draft)
+        self.writer.put(row)
+        self.rows[_key(question)] = row
+        self.failed += row.finish_reason is FinishReason.ERROR
+        self.tokens += row.completion_tokens
+
+    def tell(self, answers: int, *, under_way: int = 0) -> None:
+        self.pace.add(answers, under_way=under_way)
+        values: dict[str, float | str] = {"plans/s": self.pace.rate, "tokens": str(self.tokens)}
+        if self.failed:
+            values["failed"] = str(self.failed)
+        self.progress.advance(answers, **values, time_left=self.pace.time_left)
 
 
 def _ask(
     planner: Planner | BatchPlanner,
-    system: str,
-    missing: Sequence[Example],
-    catalog: Catalog,
+    order: Order,
+    missing: Sequence[Question],
     runs: Path,
-    constrained: bool,
     progress: Progress,
-    config: EvalConfig,
-) -> dict[str, Run]:
-    """Ask for the missing items and store each answer as it arrives."""
+    meter: Meter | None,
+) -> dict[tuple[str, int], Run]:
+    """Ask for what is missing and store each answer as it arrives."""
     if not missing:
         return {}
-    rows: dict[str, Run] = {}
-    failed = 0
-    begun = time.monotonic()
-
-    def keep(example: Example, draft: Draft) -> None:
-        nonlocal failed
-        row = _row(example, system, draft)
-        append_row(runs, row)
-        rows[example.id] = row
-        failed += row.finish_reason is FinishReason.ERROR
-        speed = len(rows) / max(time.monotonic() - begun, 1e-9)
-        progress.advance(1, **{"plans/s": speed}, **({"failed": str(failed)} if failed else {}))
-
-    progress.start(f"plans by {system}", len(missing))
-    try:
-        if isinstance(planner, BatchPlanner):
-            for example, draft in _batches(planner, missing, catalog, constrained, config.batch_size):
-                keep(example, draft)
-        else:
-            asyncio.run(_ask_each(planner, missing, catalog, constrained, config.concurrency, keep))
-    finally:
-        progress.finish()
-    return rows
+    counted = Counter(_counts(planner))
+    with RowWriter(runs) as writer:
+        progress.start(f"plans by {order.system}", len(missing))
+        keeper = _Keeper(order, writer, progress, Pace(len(missing)))
+        begun = time.monotonic()
+        try:
+            if isinstance(planner, BatchPlanner):
+                _ask_batches(planner, order, missing, keeper)
+            else:
+                asyncio.run(_ask_each(planner, order, missing, keeper))
+        finally:
+            if meter is not None:
+                meter.add(len(keeper.rows) - keeper.failed, time.monotonic() - begun)
+            progress.finish()
+            _tell_counts(order.system, Counter(_counts(planner)) - counted, progress)
+    return keeper.rows
 
 
-def _batches(
-    planner: BatchPlanner, examples: Sequence[Example], catalog: Catalog, constrained: bool, size: int
-) -> Iterator[tuple[Example, Draft]]:
-    for start in range(0, len(examples), size):
-        batch = examples[start : start + size]
-        drafts = planner.plan_batch([example.query for example in batch], catalog, constrained=constrained)
-        if [draft.query for draft in drafts] != [example.query for example in batch]:
+def _tell_counts(system: str, counts: Counter[str], progress: Progress) -> None:
+    if counts:
+        told = ", ".join(f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items())
+        progress.note(f"{system}: {told}")
+
+
+def _ask_batches(planner: BatchPlanner, order: Order, questions: Sequence[Question], keeper: _Keeper) -> None:
+    size = order.config.batch_size
+    for start in range(0, len(questions), size):
+        batch = questions[start : start + size]
+        options: dict[str, Any] = {"constrained": order.constrained}
+        if order.seed is not None:
+            options |= {"seeds": [order.seed_of(question) for question in batch]}
+            options |= {} if order.temperature is None else {"temperature": order.temperature}
+        drafts = planner.plan_batch([question.example.query for question in batch], order.catalog, **options)
+        if [draft.query for draft in drafts] != [question.example.query for question in batch]:
             raise PlansmithError(
                 f"the planner gave {len(drafts)} drafts for {len(batch)} queries, or gave them in another order; "
                 "expected one for each query, in order."
             )
-        yield from zip(batch, drafts, strict=True)
+        for question, draft in zip(batch, drafts, strict=True):
+            keeper.store(question, draft)
+        keeper.tell(len(batch))
 
 
-async def _ask_each(
-    planner: Planner,
-    examples: Sequence[Example],
-    catalog: Catalog,
-    constrained: bool,
-    concurrency: int,
-    keep: Callable[[Example, Draft], None],
-) -> None:
-    """At most `concurrency` requests under way; the rest is not started, so that a stop abandons little."""
-    waiting = iter(examples)
-    under_way: set[asyncio.Task[tuple[Example, Draft]]] = set()
+async def _ask_each(planner: Planner, order: Order, questions: Sequence[Question], keeper: _Keeper) -> None:
+    """As many tasks as requests may be under way share the questions; the first error ends them all."""
+    waiting = iter(questions)
+    running_failures = 0
+    under_way = 0
+
+    async def work() -> None:
+        nonlocal running_failures, under_way
+        for question in waiting:
+            under_way += 1
+            try:
+                draft, failure = await _one(planner, order, question)
+            finally:
+                under_way -= 1
+            keeper.store(question, draft)
+            keeper.tell(1, under_way=under_way)
+            running_failures = running_failures + 1 if failure else 0
+            if failure is not None and running_failures >= GIVE_UP_AFTER:
+                raise ServiceError(
+                    f"the last {running_failures} requests all failed, so the rest is not asked. Answers so far are "
+                    f"kept; run again to go on. The last one: {failure}"
+                )
+
+    tasks = [asyncio.create_task(work()) for _ in range(min(order.config.concurrency, len(questions)))]
     try:
-        while True:
-            for example in waiting:
-                under_way.add(asyncio.create_task(_one(planner, example, catalog, constrained)))
-                if len(under_way) >= concurrency:
-                    break
-            if not under_way:
-                return
-            finished, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-            for task in sorted(finished, key=lambda task: task.exception() is not None):
-                keep(*task.result())
+        finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in finished:
+            task.result()
     finally:
-        for task in under_way:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if isinstance(planner, _Connected):
+            await planner.release()
 
 
-async def _one(planner: Planner, example: Example, catalog: Catalog, constrained: bool) -> tuple[Example, Draft]:
+async def _one(planner: Planner, order: Order, question: Question) -> tuple[Draft, ServiceError | None]:
+    """An answer, or a draft that says why there is none, with the error."""
     begun = time.monotonic()
+    query = question.example.query
+    options: dict[str, Any] = {"constrained": order.constrained}
+    if order.numbered:
+        options |= {"sample": question.sample}
+    if order.seed is not None:
+        options |= {"seed": order.seed_of(question)}
+        options |= {} if order.temperature is None else {"temperature": order.temperature}
     try:
-        return example, await planner.plan(example.query, catalog, constrained=constrained)
+        return await planner.plan(query, order.catalog, **options), None
     except ServiceError as error:
-        return example, _failed_draft(example.query, str(error), time.monotonic() - begun, catalog)
+        return _failed_draft(query, str(error), time.monotonic() - begun, order.catalog), error
 
 
 def _failed_draft(query: str, reason: str, seconds: float, catalog: Catalog) -> Draft:
@@ -216,13 +329,14 @@ def _failed_draft(query: str, reason: str, seconds: float, catalog: Catalog) -> 
     return Draft(query, "", check_plan("", catalog), 0, 0, seconds, FinishReason.ERROR, reason)
 
 
-def _row(example: Example, system: str, draft: Draft) -> Run:
+def _row(question: Question, system: str, draft: Draft) -> Run:
     failed = draft.error is not None or draft.finish_reason is FinishReason.ERROR
     return Run(
-        id=example.id,
-        part=example.part,
+        id=question.example.id,
+        part=question.example.part,
         system=system,
-        query=example.query,
+        query=question.example.query,
+        sample=question.sample,
         text=draft.text,
         prompt_tokens=draft.prompt_tokens,
         completion_tokens=draft.completion_tokens,
@@ -232,7 +346,28 @@ def _row(example: Example, system: str, draft: Draft) -> Run:
     )
 
 
+def _counts(planner: Planner | BatchPlanner) -> dict[str, int]:
+    """What a planner counts about its service, where it counts anything."""
+    return cast("dict[str, int]", getattr(planner, "counts", {}))
+
+
 def _require_unique_ids(examples: Sequence[Example]) -> None:
     twice = [item for item, count in Counter(example.id for example in examples).items() if count > 1]
     if twice:
         raise InputError(f"item ids must be unique, but {twice[0]!r} and {len(twice) - 1} others stand more than once.")
+
+
+def _takes(planner: Planner | BatchPlanner, *names: str) -> bool:
+    """Whether a planner is told these things with a query."""
+    method: Callable[..., Any] = planner.plan_batch if isinstance(planner, BatchPlanner) else planner.plan
+    return set(names) <= inspect.signature(method).parameters.keys()
+
+
+def _require_sampling(planner: Planner | BatchPlanner, system: str, samples: int, temperature: float | None) -> None:
+    if samples > 1 and temperature == 0:
+        raise InputError(f"{system}: {samples} samples at temperature 0 are one answer several times; raise it.")
+    if not _takes(planner, "temperature", "seeds" if isinstance(planner, BatchPlanner) else "seed"):
+        raise InputError(
+            f"{type(planner).__name__} gives one answer to a query, whatever the seed; several samples or a "
+            "temperature above 0 need a planner that samples (the local engine, an endpoint)."
+        )

@@ -3,11 +3,13 @@
 Rates have Wilson's interval. An F1 is no share of items, so Wilson's interval does not apply to it: items are resampled
 (percentile bootstrap, seeded). Where all items have the same counts the bootstrap has no width; read such an interval
 beside the number of items. Two systems on the same items are compared item by item: paired bootstrap of the difference
-and McNemar's exact test. 95% throughout.
+and McNemar's exact test. 95% throughout. The order of the items never matters: they are sorted before they are
+resampled, so the same items and the same seed give the same interval.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -33,9 +35,9 @@ class Metric(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     value: float | None
-    """Hits over scored; for an F1 the micro F1 of the summed counts. None where nothing was scored."""
+    """Hits over scored; for a mean the mean; for an F1 the micro F1 of the summed counts. None: nothing was scored."""
     hits: int
-    """Items that meet the metric; for an F1, items whose own F1 is 1."""
+    """Items that meet the metric; for a mean or an F1, items whose own value is 1."""
     scored: int
     """Items that were scored: all but the unscored ones."""
     unscored: int
@@ -64,6 +66,8 @@ class Difference(NamedTuple):
     """Items that only the base system has right."""
     only_tuned: int
     """Items that only the tuned system has right."""
+    pairs: int = 0
+    """Items that both were scored on: what the difference is over."""
 
 
 def wilson(hits: int, scored: int) -> Interval:
@@ -104,6 +108,16 @@ def micro_f1(counts: Sequence[Counts | None], *, seed: int, resamples: int = 200
     )
 
 
+def mean(values: Sequence[float | None], *, seed: int, resamples: int = 2000) -> Metric:
+    """Mean over items of a number from 0 to 1, with a bootstrap interval; None marks an item that was not scored."""
+    scored = [float(value) for value in values if value is not None]
+    value = math.fsum(scored) / len(scored) if scored else None
+    low, high = _bootstrap([scored], _mean, seed=seed, resamples=resamples) or (0.0, 1.0)
+    low, high = (low, high) if value is None else _holding(value, low, high)
+    hits, unscored = scored.count(1.0), len(values) - len(scored)
+    return Metric(value=value, hits=hits, scored=len(scored), unscored=unscored, low=low, high=high)
+
+
 def paired_rate(base: Sequence[bool], tuned: Sequence[bool], *, seed: int, resamples: int = 2000) -> Difference:
     """Difference of two rates on the same items, in the same order."""
     if len(base) != len(tuned) or not base:
@@ -112,7 +126,20 @@ def paired_rate(base: Sequence[bool], tuned: Sequence[bool], *, seed: int, resam
     value = sum(differences) / len(differences)
     low, high = _bootstrap([differences], _mean, seed=seed, resamples=resamples) or (-1.0, 1.0)
     only_base, only_tuned = differences.count(-1), differences.count(1)
-    return Difference(value, *_holding(value, low, high), mcnemar(only_base, only_tuned), only_base, only_tuned)
+    p_value = mcnemar(only_base, only_tuned)
+    return Difference(value, *_holding(value, low, high), p_value, only_base, only_tuned, len(base))
+
+
+def paired_mean(base: Sequence[float], tuned: Sequence[float], *, seed: int, resamples: int = 2000) -> Difference:
+    """Difference of two means of values from 0 to 1 on the same items, in the same order; right is an item at 1."""
+    if len(base) != len(tuned) or not base:
+        raise ValueError(f"paired comparison needs the same items, at least one; found {len(base)} and {len(tuned)}.")
+    value = (math.fsum(tuned) - math.fsum(base)) / len(base)
+    differences = [b - a for a, b in zip(base, tuned, strict=True)]
+    low, high = _bootstrap([differences], _mean, seed=seed, resamples=resamples) or (-1.0, 1.0)
+    only_base = sum(a == 1 != b for a, b in zip(base, tuned, strict=True))
+    only_tuned = sum(b == 1 != a for a, b in zip(base, tuned, strict=True))
+    return Difference(value, *_holding(value, low, high), None, only_base, only_tuned, len(base))
 
 
 def paired_f1(base: Sequence[Counts], tuned: Sequence[Counts], *, seed: int, resamples: int = 2000) -> Difference:
@@ -126,7 +153,7 @@ def paired_f1(base: Sequence[Counts], tuned: Sequence[Counts], *, seed: int, res
     low, high = _bootstrap(columns, _ratio_difference, seed=seed, resamples=resamples) or (-1.0, 1.0)
     only_base = sum(a.f1 == 1 != b.f1 for a, b in zip(base, tuned, strict=True))
     only_tuned = sum(b.f1 == 1 != a.f1 for a, b in zip(base, tuned, strict=True))
-    return Difference(value, *_holding(value, low, high), None, only_base, only_tuned)
+    return Difference(value, *_holding(value, low, high), None, only_base, only_tuned, len(base))
 
 
 def mcnemar(only_base: int, only_tuned: int) -> float:
@@ -157,21 +184,28 @@ def _holding(value: float, low: float, high: float) -> Interval:
 
 
 def _bootstrap(
-    columns: Sequence[Sequence[int]], statistic: Callable[..., Any], *, seed: int, resamples: int
+    columns: Sequence[Sequence[float]], statistic: Callable[..., Any], *, seed: int, resamples: int
 ) -> Interval | None:
-    """Percentile bootstrap over items, their columns kept together; None for fewer than two items."""
+    """Percentile bootstrap over items, sorted, their columns kept together; None for fewer than two items.
+
+    One column goes to the statistic as it is. Several are parts and wholes of ratios in turn, and each such two go as
+    one complex number, so that resampling looks up once what belongs together.
+    """
     size = len(columns[0])
     if size < 2:
         return None
     import numpy as np
 
+    data = np.asarray(columns, dtype=float)
+    data = data[:, np.lexsort(data)]
+    samples = (data[0],) if len(data) == 1 else tuple(data[0::2] + 1j * data[1::2])
     result: Any = _scipy_stats().bootstrap(
-        tuple(np.asarray(column, dtype=float) for column in columns),
+        samples,
         statistic,
         n_resamples=resamples,
         batch=max(1, _BATCH // size),
         vectorized=True,
-        paired=True,
+        paired=len(samples) > 1,
         confidence_level=CONFIDENCE,
         method="percentile",
         random_state=np.random.default_rng(seed),
@@ -184,13 +218,13 @@ def _mean(values: Any, axis: int = -1) -> Any:
     return values.mean(axis=axis)
 
 
-def _ratio(part: Any, whole: Any, axis: int = -1) -> Any:
+def _ratio(values: Any, axis: int = -1) -> Any:
     """Micro F1 of resampled items; 1 where they hold nothing to find and nothing was put forward."""
     import numpy as np
 
-    total = whole.sum(axis=axis)
-    return np.where(total > 0, part.sum(axis=axis) / np.maximum(total, 1), 1.0)
+    total = values.sum(axis=axis)
+    return np.where(total.imag > 0, total.real / np.maximum(total.imag, 1), 1.0)
 
 
-def _ratio_difference(part: Any, whole: Any, other_part: Any, other_whole: Any, axis: int = -1) -> Any:
-    return _ratio(other_part, other_whole, axis) - _ratio(part, whole, axis)
+def _ratio_difference(values: Any, other_values: Any, axis: int = -1) -> Any:
+    return _ratio(other_values, axis) - _ratio(values, axis)

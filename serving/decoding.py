@@ -1,10 +1,11 @@
-"""Greedy decoding of many rows that share a prompt prefix, each with or without a grammar.
+"""Decoding of many rows that share a prompt prefix, each greedy or sampled, with or without a grammar.
 
 Rows that end make room for waiting ones at once, so the batch stays full. Tokens that the grammar forces are appended
 without asking the model and run through it together with the token before them. Every row gets the tokens that it
-would get alone: the attention has no padding (`ragged_attention`), so only rounding depends on the batch.
+would get alone: the attention has no padding (`ragged_attention`), so only rounding depends on the batch. Sampled rows
+have random numbers of their own, one for each token that is chosen; forced tokens take none.
 
-Shapes: N tokens of a pass, B rows, D hidden width, V rows of the output layer.
+Shapes: N tokens of a pass, B rows, S sampled rows, D hidden width, V rows of the output layer.
 """
 
 from __future__ import annotations
@@ -22,8 +23,25 @@ from plansmith.serving.model_loading import PlannerModel
 from plansmith.serving.ragged_attention import RowCache, SharedPrefix
 from plansmith.serving.request_queue import Request
 
+_COLDEST = 1e-6
+"""A temperature below this is taken for it; the likeliest token is certain long before."""
+
 Allowed = Callable[[Sequence[RowMatcher | None]], Tensor]
 """From the matchers of the rows to the tokens that may come next, bool [B,V]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """How a row's tokens are drawn."""
+
+    temperature: float
+    """Above 0; scores are divided by it."""
+    generator: torch.Generator
+    """On the CPU, whatever the model runs on."""
+
+    def draw(self) -> float:
+        """A number from 0 up to 1."""
+        return float(torch.rand((), dtype=torch.float64, generator=self.generator))
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +57,8 @@ class Row:
     """Most tokens to write."""
     matcher: RowMatcher | None
     stop_ids: frozenset[int]
+    sampler: Sampler | None = None
+    """None takes the likeliest token."""
     output: list[int] = field(default_factory=list[int])
     """Tokens written so far, without the stop token."""
     used: int = 0
@@ -79,7 +99,7 @@ class Row:
         return None
 
 
-class GreedyDecoder:
+class Decoder:
     """Runs prefixes and batches on one model; not thread-safe, the caller holds a lock."""
 
     def __init__(self, model: PlannerModel, allowed: Allowed, *, batch_size: int, prefill_tokens: int) -> None:
@@ -156,14 +176,21 @@ class GreedyDecoder:
                 row.accept(token)
 
     def _choose(self, hidden_BD: Tensor, rows: Sequence[Row]) -> list[int]:
-        """The likeliest token of each row that its grammar allows and the tokenizer has."""
+        """A token for each row that its grammar allows and the tokenizer has: the likeliest, or drawn."""
         logits_BV: Tensor = self._model.head(hidden_BD)
         logits_BV[:, self._model.num_tokens :] = -torch.inf
         matchers = [row.matcher for row in rows]
         if any(matcher is not None for matcher in matchers):
             allowed_BV = self._allowed(matchers).to(logits_BV.device)
             logits_BV = logits_BV.masked_fill(~allowed_BV, -torch.inf)
-        return cast("list[int]", cast("Any", logits_BV.argmax(-1)).tolist())
+        tokens = cast("list[int]", cast("Any", logits_BV.argmax(-1)).tolist())
+        drawing = [(index, row.sampler) for index, row in enumerate(rows) if row.sampler is not None]
+        if drawing:
+            indices = [index for index, _ in drawing]
+            drawn = draw_tokens(logits_BV[indices], [sampler for _, sampler in drawing])
+            for index, token in zip(indices, drawn, strict=True):
+                tokens[index] = token
+        return tokens
 
     def _retire(self, active: list[Row], wanted: Callable[[Row], bool], finished: Callable[[Row], None]) -> None:
         """Take out rows that ended or are no longer wanted; the last row moves into the gap."""
@@ -193,3 +220,21 @@ class GreedyDecoder:
             input_ids=ids_1N, position_ids=layout.position_N[None], use_cache=False, row_cache=cache
         )
         return output.last_hidden_state[0, layout.last_B]
+
+
+def draw_tokens(logits_SV: Tensor, samplers: Sequence[Sampler]) -> list[int]:
+    """One token a row from softmax(logits / temperature), by inverting the distribution function.
+
+    Args:
+        logits_SV: scores [S,V]; -inf where a token is not allowed, which is then never drawn.
+        samplers: one a row.
+
+    """
+    device = logits_SV.device
+    temperature_S1 = torch.tensor([[max(sampler.temperature, _COLDEST)] for sampler in samplers], device=device)
+    drawn_S1 = torch.tensor([[sampler.draw()] for sampler in samplers], dtype=torch.float64, device=device)
+    below_SV = logits_SV.float() - logits_SV.amax(-1, keepdim=True)
+    share_SV = (below_SV / temperature_S1).softmax(-1)
+    upto_SV = share_SV.cumsum(-1, dtype=torch.float64)
+    token_S1 = torch.searchsorted(upto_SV, drawn_S1 * upto_SV[:, -1:], right=True)
+    return cast("list[int]", cast("Any", token_S1[:, 0]).tolist())

@@ -1,8 +1,9 @@
-"""Local planner engine: a transformers decoder in this process, batched and greedy, free or under the plan grammar.
+"""Local planner engine: a transformers decoder in this process, batched, free or under the plan grammar.
 
 Reads a base model and an adapter from disk (`model_loading`), writes nothing. The prompt prefix of a catalog runs once
 and is kept; queries of one catalog share batches, whether they come as a list (`plan_batch`) or as concurrent calls
-(`plan`), which one worker thread computes so that the event loop stays free. Every plan is checked here.
+(`plan`), which one worker thread computes so that the event loop stays free. Decoding is greedy unless a temperature
+is given. Every plan is checked here.
 
 For laptops, CI and validation; a busy endpoint is better served by vLLM.
 """
@@ -30,7 +31,7 @@ from plansmith.contract.grammar import plan_schema
 from plansmith.contract.prompt import encode_prompt
 from plansmith.contract.records import FinishReason
 from plansmith.serving.config import EngineConfig
-from plansmith.serving.decoding import GreedyDecoder, Row
+from plansmith.serving.decoding import Decoder, Row, Sampler
 from plansmith.serving.grammar_masks import GrammarMasks, PlanGrammar, RowMatcher
 from plansmith.serving.model_loading import PlannerModel, load_planner_model
 from plansmith.serving.ragged_attention import SharedPrefix
@@ -48,23 +49,36 @@ class _CatalogState:
 class LocalEngine:
     """A `Planner` over a local model. Close it (or use it in `with` / `async with`) to end its worker thread."""
 
-    def __init__(self, base: Path, adapter: Path | None = None, *, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self,
+        base: Path,
+        adapter: Path | None = None,
+        *,
+        config: EngineConfig | None = None,
+        variants_of: Catalog | None = None,
+    ) -> None:
         """Load base and adapter.
 
         Args:
             base: directory of a transformers decoder with safetensors and a fast tokenizer.
             adapter: directory of a peft adapter, merged into the weights in memory; None for the base alone.
             config: how to decode; None for the defaults.
+            variants_of: the catalog that the adapter was made for; it may then be asked with others too, which is
+                for measuring what a changed catalog does. None: any other catalog is refused.
 
         Raises:
             InputError: a directory cannot be used; the message says why.
+            CatalogMismatchError: the adapter was not made for `variants_of`.
 
         """
         self.config = config or EngineConfig()
         if self.config.threads is not None:
             torch.set_num_threads(self.config.threads)
         self._model: PlannerModel = load_planner_model(Path(base), adapter and Path(adapter), self.config)
-        self._decoder = GreedyDecoder(
+        self._any_catalog = variants_of is not None
+        if variants_of is not None and self._model.card is not None:
+            self._model.card.require(variants_of)
+        self._decoder = Decoder(
             self._model, self._allowed, batch_size=self.config.batch_size, prefill_tokens=self.config.prefill_tokens
         )
         self._catalogs: OrderedDict[str, _CatalogState] = OrderedDict()
@@ -74,34 +88,59 @@ class LocalEngine:
         self._starting = threading.Lock()
         self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
-    def plan_batch(self, queries: Sequence[str], catalog: Catalog, *, constrained: bool = True) -> list[Draft]:
+    def plan_batch(
+        self,
+        queries: Sequence[str],
+        catalog: Catalog,
+        *,
+        constrained: bool = True,
+        temperature: float = 0.0,
+        seeds: Sequence[int] | None = None,
+    ) -> list[Draft]:
         """Plan many queries in this thread; drafts come back in the order of the queries.
 
         A query that cannot be decoded (too long for the model) is a draft with `error`.
 
+        Args:
+            queries: the users' words.
+            catalog: the workers that may be called.
+            constrained: decode under the plan grammar.
+            temperature: 0 is greedy; above it, tokens are drawn from those that the grammar allows.
+            seeds: one for each query; the same seed gives the same text, whatever else is in the batch. None: 0, 1, ...
+
         Raises:
+            InputError: temperature or seeds cannot be used.
             CatalogMismatchError: the adapter was made for another catalog.
             GrammarError: the catalog's plan schema cannot be compiled.
 
         """
         if self._queue.closed:
             raise EngineClosedError
-        requests = [Request(query, catalog, constrained) for query in queries]
+        seeds = range(len(queries)) if seeds is None else seeds
+        if len(seeds) != len(queries):
+            raise InputError(f"{len(seeds)} seeds were given for {len(queries)} queries; expected one for each.")
+        _require_temperature(temperature)
+        requests = [
+            Request(query, catalog, constrained, temperature, seed) for query, seed in zip(queries, seeds, strict=True)
+        ]
         if requests:
             waiting = deque(sorted(requests, key=lambda request: len(request.query), reverse=True))
             self._serve(catalog, lambda: waiting.popleft() if waiting else None)
         return [request.future.result() for request in requests]
 
-    async def plan(self, query: str, catalog: Catalog, *, constrained: bool = True) -> Draft:
+    async def plan(
+        self, query: str, catalog: Catalog, *, constrained: bool = True, temperature: float = 0.0, seed: int = 0
+    ) -> Draft:
         """Plan one query; concurrent calls for one catalog share batches.
 
         Raises:
-            CatalogMismatchError, GrammarError: as `plan_batch`.
+            CatalogMismatchError, GrammarError, InputError: as `plan_batch`.
             EngineClosedError: the engine was or is being closed.
 
         """
         loop = asyncio.get_running_loop()
-        request = Request(query, catalog, constrained)
+        _require_temperature(temperature)
+        request = Request(query, catalog, constrained, temperature, seed)
         async with self._places.setdefault(loop, asyncio.Semaphore(self.config.queue_size)):
             self._start_worker()
             self._queue.put(request)
@@ -168,7 +207,7 @@ class LocalEngine:
 
     def _state_of(self, catalog: Catalog) -> _CatalogState:
         """The catalog's prefix, computed now or kept from earlier."""
-        if self._model.card is not None:
+        if self._model.card is not None and not self._any_catalog:
             self._model.card.require(catalog)
         state = self._catalogs.pop(catalog.hash, None)
         if state is None:
@@ -196,7 +235,9 @@ class LocalEngine:
         num_prompt = state.prefix.length + len(ids.suffix)
         matcher = self._grammar_of(request.catalog, state).start() if request.constrained else None
         limit = min(self.config.max_new_tokens, self._model.max_positions - num_prompt)
-        row = Row(request, num_prompt, list(ids.suffix), limit, matcher, self._model.stop_ids)
+        row = Row(
+            request, num_prompt, list(ids.suffix), limit, matcher, self._model.stop_ids, sampler=_sampler_of(request)
+        )
         try:
             self._require_room(num_prompt, "the prompt with this query")
         except InputError as error:
@@ -252,3 +293,14 @@ class LocalEngine:
     def _masks(self) -> GrammarMasks:
         model = self._model
         return GrammarMasks(model.tokenizer, vocab_rows=model.vocab_rows, stop_ids=model.stop_ids)
+
+
+def _require_temperature(temperature: float) -> None:
+    if not 0 <= temperature < float("inf"):
+        raise InputError(f"the temperature must be 0 (greedy) or more, found {temperature}.")
+
+
+def _sampler_of(request: Request) -> Sampler | None:
+    if request.temperature == 0:
+        return None
+    return Sampler(request.temperature, torch.Generator().manual_seed(request.seed))

@@ -30,6 +30,10 @@ class Request:
     query: str
     catalog: Catalog
     constrained: bool
+    temperature: float = 0.0
+    """0 takes the likeliest token each time."""
+    seed: int = 0
+    """Of the request's own random numbers, where the temperature is above 0."""
     future: Future[Draft] = field(default_factory=Future[Draft])
     started: float = field(default_factory=perf_counter)
 

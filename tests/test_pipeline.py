@@ -86,7 +86,7 @@ def test_a_changed_adapter_asks_only_the_tuned_model_again(out: Path):
     code, _, told = run(out, "pipeline", *RECIPE, "--training.steps", "1")
     assert code == 0, told
     assert "base: complete for the same inputs, skipped" in told
-    assert "eval base: " in told
+    assert "eval base/free: " in told
     assert "plans by base" not in told
     assert "plans by tuned/free" in told
     assert (out / "smoke" / "eval" / "runs.jsonl.1").is_file()

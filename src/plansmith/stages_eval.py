@@ -1,159 +1,112 @@
-"""The stages that judge a planner: answers of base and tuned model to the test items, and the report.
+"""The stages that judge a planner: answers of the systems to the test items, and the report.
 
-Reads the test part, base model and adapter; writes `eval/runs.jsonl`, `report.json` and `report.md`. Answers are kept
-as long as model, engine settings, prompt and test part are the same; only what is missing is asked.
+For a recipe's run the systems are its base and tuned model unless the config names others; for an evaluation of files
+they are whatever the config or the command line names. The work itself is in `judging.py`.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plansmith.contract.errors import InputError
-from plansmith.contract.records import Example, FinishReason, Run
-from plansmith.contract.store import file_hash, read_rows, write_rows
-from plansmith.rundir import State
-from plansmith.stages import Base, Line, adapter_directory, prompt_inputs
+from plansmith.contract.progress import Progress
+from plansmith.contract.store import file_hash
+from plansmith.eval.config import RUN, EvalConfig, LocalSystem
+from plansmith.judging import Bench, Model, ask_systems, write_reports
+from plansmith.rundir import RunDirectory
+from plansmith.stages import Base, Line, adapter_directory
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from plansmith.contract.catalog import Catalog
+    from plansmith.contract.records import Example
     from plansmith.data.build import DataSet
-
-MODELS = ("base", "tuned")
-RUNS = "eval/runs.jsonl"
-
-
-def evaluate(line: Line, data: DataSet, base: Base, adapter: Path) -> list[Run]:
-    """Stage 4: what base and tuned model answer to the test items, each without and with grammar."""
-    from plansmith.eval.run import choose_examples
-
-    examples = choose_examples(data.test, line.recipe.eval)
-    if not examples:
-        raise InputError(f"{str(line.path / 'test.jsonl')!r} has no rows, so nothing can be evaluated.")
-    rows: list[Run] = []
-    for model in MODELS:
-        rows += _evaluate_model(line, data, examples, model, base, adapter if model == "tuned" else None)
-    return rows
+    from plansmith.eval.results import ReportMeta
+    from plansmith.eval.suites import Suite
+    from plansmith.evaluation import Evaluation
 
 
-def _evaluate_model(
-    line: Line, data: DataSet, examples: Sequence[Example], model: str, base: Base, adapter: Path | None
-) -> list[Run]:
-    stage = f"eval {model}"
-    inputs = {
-        "engine": line.recipe.engine.model_dump(mode="json"),
-        "test": file_hash(line.path / "test.jsonl"),
-        "base": base.hash,
-        "adapter": file_hash(adapter / "adapter_model.safetensors") if adapter is not None else None,
-        **prompt_inputs(data),
-    }
-    runs = line.path / RUNS
-    systems = {f"{model}/free": False, f"{model}/grammar": True}
-    if line.run.state(stage, inputs) in (State.STALE, State.NEW):
-        _drop_systems(line, runs, systems, line.run.differences(stage, inputs))
-    rows = _answers(runs, systems, examples)
-    if len(rows) == len(systems) * len(examples):
-        line.progress.note(f"{stage}: {len(examples)} test items are answered already (same inputs)")
-        line.run.mark(stage, inputs, done=True)
-        return rows
-    line.run.mark(stage, inputs, done=False)
-    rows = _ask(line, data, examples, systems, base, adapter, runs)
-    line.run.mark(stage, inputs, done=True)
-    return rows
-
-
-def _ask(
-    line: Line,
-    data: DataSet,
-    examples: Sequence[Example],
-    systems: Mapping[str, bool],
-    base: Base,
-    adapter: Path | None,
-    runs: Path,
-) -> list[Run]:
-    from plansmith.eval.run import run_system
-    from plansmith.serving.local_engine import LocalEngine
-
-    rows: list[Run] = []
-    with LocalEngine(base.path, adapter, config=line.recipe.engine) as engine:
-        for system, constrained in systems.items():
-            rows += run_system(
-                engine,
-                system,
-                examples,
-                data.catalog,
-                runs,
-                constrained=constrained,
-                progress=line.progress,
-                config=line.recipe.eval,
-            )
-    return rows
-
-
-def _answers(runs: Path, systems: Mapping[str, bool], examples: Sequence[Example]) -> list[Run]:
-    """The answers that are on disk for these systems and items; failed requests are no answers."""
-    if not runs.exists():
-        return []
-    wanted = {(system, example.id) for system in systems for example in examples}
-    found = {
-        (row.system, row.id): row
-        for row in read_rows(runs, Run)
-        if (row.system, row.id) in wanted and row.finish_reason is not FinishReason.ERROR
-    }
-    return list(found.values())
-
-
-def _drop_systems(line: Line, runs: Path, systems: Mapping[str, bool], changes: Sequence[str]) -> None:
-    """Take rows that other inputs made out of `runs.jsonl`, after a copy of the whole file was kept."""
-    if not runs.exists():
-        return
-    rows = read_rows(runs, Run)
-    kept = [row for row in rows if row.system not in systems]
-    if len(kept) == len(rows):
-        return
-    aside = line.run.free_name(RUNS)
-    write_rows(aside, rows)
-    write_rows(runs, kept)
-    reason = f" ({'; '.join(changes)})" if changes else ""
-    line.progress.note(f"eval: {len(rows) - len(kept)} answers were made from other inputs{reason}; kept in {aside}")
-
-
-def report(line: Line, data: DataSet, base: Base, command: Sequence[str]) -> Table:
-    """Stage 5: `report.json` and `report.md` from the answers on disk; returns the table for the terminal."""
-    from plansmith.eval.report import (
-        ReportMeta,
-        build_report,
-        code_version,
-        machine_description,
-        terminal_table,
-        write_report,
+def evaluate(line: Line, data: DataSet, base: Base, adapter: Path) -> Bench:
+    """Stage 4: what the systems answer to the test items."""
+    recipe = line.recipe
+    bench = Bench(
+        run=line.run,
+        progress=line.progress,
+        suites=_suites(data.test, data.train, data.catalog, recipe.eval, recipe.seed),
+        config=recipe.eval,
+        engine=recipe.engine,
+        seed=recipe.seed,
+        models=_run_models(line, base, adapter),
     )
+    ask_systems(bench)
+    return bench
+
+
+def _suites(
+    test: Sequence[Example], train: Sequence[Example], catalog: Catalog, config: EvalConfig, seed: int
+) -> list[Suite]:
     from plansmith.eval.run import choose_examples
+    from plansmith.eval.suites import build_suites
+
+    return build_suites([*choose_examples(test, config), *train], catalog, config.variants, seed=seed)
+
+
+def _run_models(line: Line, base: Base, adapter: Path) -> dict[tuple[str, str | None], Model]:
+    """The run's own models, and those that systems name by directory."""
+    from plansmith.evaluation import models_of
 
     recipe = line.recipe
-    examples = choose_examples(data.test, recipe.eval)
-    asked = Counter(example.part for example in examples)
-    whole = Counter(example.part for example in data.test)
+    name = recipe.model.base if "/" not in recipe.model.base else Path(recipe.model.base).name
+    tuned = f"{name} + LoRA of rank {recipe.training.rank}"
+    weights = file_hash(adapter / "adapter_model.safetensors")
+    own = {
+        (RUN, None): Model(name, base.path, None, base.hash),
+        (RUN, RUN): Model(tuned, base.path, adapter, base.hash + weights),
+    }
+    others = [s for s in recipe.eval.systems if isinstance(s, LocalSystem) and (s.base, s.adapter) not in own]
+    return own | models_of(tuple(others))
+
+
+def report(line: Line, data: DataSet, base: Base, bench: Bench, command: Sequence[str]) -> Table:
+    """Stage 5: scored items and the report's files; returns the table for the terminal."""
+    recipe = line.recipe
     steps = f"{recipe.training.steps} steps of {recipe.training.batch_size}"
-    meta = ReportMeta(
-        name=recipe.name,
-        seed=recipe.seed,
-        resamples=recipe.eval.resamples,
-        failures=recipe.eval.failures,
+    model = f"{recipe.model.base}, LoRA of rank {recipe.training.rank}, {steps}"
+    return write_reports(bench, _meta(recipe.name, bench, data.test, command, _read_hashes(line, base), model))
+
+
+def _meta(
+    name: str,
+    bench: Bench,
+    examples: Sequence[Example],
+    command: Sequence[str],
+    hashes: dict[str, str],
+    model: str = "",
+) -> ReportMeta:
+    """Where the numbers come from; `examples` are all test items, of which the bench may ask fewer."""
+    from plansmith.eval.provenance import code_version, machine_description
+    from plansmith.eval.results import ReportMeta
+
+    asked = Counter(example.part for example in bench.suites[0].examples)
+    whole = Counter(example.part for example in examples)
+    return ReportMeta(
+        name=name,
+        seed=bench.seed,
+        resamples=bench.config.resamples,
+        failures=bench.config.failures,
+        page_items=bench.config.page_items,
+        currency=bench.config.currency,
         command=shlex.join(command),
         code_version=code_version(),
         machine=machine_description(accelerator=_accelerator()),
-        model=f"{recipe.model.base}, LoRA of rank {recipe.training.rank}, {steps}",
-        data_hashes=_read_hashes(line, base),
+        model=model,
+        data_hashes=hashes,
         left_out={part: whole[part] - count for part, count in asked.items() if whole[part] > count},
     )
-    found = build_report(read_rows(line.path / RUNS, Run), examples, data.catalog, meta=meta)
-    write_report(found, line.path)
-    return terminal_table(found)
 
 
 def _read_hashes(line: Line, base: Base) -> dict[str, str]:
@@ -161,6 +114,29 @@ def _read_hashes(line: Line, base: Base) -> dict[str, str]:
     files = {name: file_hash(line.path / name) for name in ("train.jsonl", "val.jsonl", "test.jsonl")}
     adapter = file_hash(adapter_directory(line) / "adapter_model.safetensors")
     return files | {"base model": base.hash, "adapter": adapter}
+
+
+def evaluate_files(evaluation: Evaluation, progress: Progress, command: Sequence[str]) -> Table:
+    """Ask the systems of an evaluation of files, and report; returns the table for the terminal."""
+    from plansmith.contract.catalog import Catalog
+    from plansmith.evaluation import models_of, read_examples
+
+    catalog = Catalog.load(evaluation.catalog)
+    examples = read_examples(evaluation.examples, catalog)
+    run = RunDirectory(evaluation.directory)
+    with run.locked():
+        bench = Bench(
+            run=run,
+            progress=progress,
+            suites=_suites(examples, (), catalog, evaluation.eval, evaluation.seed),
+            config=evaluation.eval,
+            engine=evaluation.engine,
+            seed=evaluation.seed,
+            models=models_of(evaluation.eval.systems),
+        )
+        ask_systems(bench)
+        hashes = {evaluation.examples.name: file_hash(evaluation.examples)}
+        return write_reports(bench, _meta(evaluation.name, bench, examples, command, hashes))
 
 
 def _accelerator() -> str | None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plansmith.contract.plan import Plan
-from plansmith.eval import matching
+from plansmith.eval import isomorphism as matching
 from plansmith.eval.matching import align, bijection, graph_of, isomorphism
 
 Steps = list[dict[str, Any]]

@@ -57,7 +57,10 @@ def score(candidate: Any, *references: Steps) -> ItemScore:
 def test_the_reference_itself_is_right_in_every_metric():
     for candidate in (REFERENCE, json.dumps(REFERENCE), json.dumps(REFERENCE, indent=2)):
         found = score(candidate)
-        assert found == ItemScore(True, True, True, True, True, Counts(2, 0, 0), Counts(3, 0, 0), FirstFault.RIGHT)
+        rates = (found.parsed, found.repaired, found.registered, found.valid, found.exact, found.equivalent)
+        assert rates == (True, False, True, True, True, True)
+        assert (found.worker_f1, found.argument_f1) == (Counts(2, 0, 0), Counts(3, 0, 0))
+        assert found.fault is FirstFault.RIGHT
 
 
 @pytest.mark.parametrize(
@@ -67,18 +70,18 @@ def test_no_answer_and_unreadable_text_are_misses_in_every_metric(text: str | No
     for reference in (REFERENCE, []):
         found = score(text, reference)
         assert [found.parsed, found.registered, found.valid, found.exact, found.equivalent] == [False] * 5
-        assert found.worker is not None
-        assert found.argument is not None
-        assert found.worker.f1 == found.argument.f1 == 0
+        assert found.worker_f1 is not None
+        assert found.argument_f1 is not None
+        assert found.worker_f1.f1 == found.argument_f1.f1 == 0
         assert found.fault is FirstFault.UNPARSEABLE
 
 
 def test_an_empty_plan_is_right_where_no_worker_fits_and_a_missing_step_where_one_does():
-    assert score("[]", []) == ItemScore(
-        True, True, True, True, True, Counts(0, 0, 0), Counts(0, 0, 0), FirstFault.RIGHT
-    )
+    found = score("[]", [])
+    assert (found.valid, found.exact, found.equivalent, found.fault) == (True, True, True, FirstFault.RIGHT)
+    assert found.worker_f1 == found.argument_f1 == Counts(0, 0, 0)
     assert score("[]").fault is FirstFault.MISSING_STEP
-    assert score("[]").worker == Counts(0, 0, 2)
+    assert score("[]").worker_f1 == Counts(0, 0, 2)
     assert score([{"type": "now", "args": {}}], []).fault is FirstFault.EXTRA_STEP
 
 
@@ -93,20 +96,20 @@ def test_independent_steps_in_another_order_are_equivalent_and_not_exact():
     reference: Steps = [quote("A"), quote("B"), convert({"$from": "/1/price"})]
     moved: Steps = [quote("B"), quote("A"), convert({"$from": "/0/price"})]
     found = score(moved, reference)
-    assert (found.exact, found.equivalent, found.argument) == (False, True, Counts(4, 0, 0))
+    assert (found.exact, found.equivalent, found.argument_f1) == (False, True, Counts(4, 0, 0))
 
 
 def test_several_references_are_alternatives():
     other: Steps = [convert(3)]
     assert score(other, REFERENCE, other).exact is True
     assert score([convert(4)], REFERENCE, other).fault is FirstFault.ARGUMENTS
-    assert score([convert(4)], REFERENCE, other).argument == Counts(1, 1, 1)
+    assert score([convert(4)], REFERENCE, other).argument_f1 == Counts(1, 1, 1)
 
 
 def test_an_item_without_reference_is_neither_right_nor_wrong():
     found = score_item("[]", [], CATALOG)
     assert (found.parsed, found.registered, found.valid) == (True, True, True)
-    assert (found.exact, found.equivalent, found.worker, found.argument, found.fault) == (None,) * 5
+    assert (found.exact, found.equivalent, found.worker_f1, found.argument_f1, found.fault) == (None,) * 5
 
 
 @pytest.mark.parametrize(
@@ -148,30 +151,30 @@ def test_a_reference_to_the_wrong_one_of_two_steps_is_a_reference_fault():
     reference: Steps = [quote("A"), quote("B"), convert({"$from": "/1/price"})]
     found = score([quote("A"), quote("B"), convert({"$from": "/0/price"})], reference)
     assert found.fault is FirstFault.REFERENCES
-    assert found.argument == Counts(3, 1, 1)
+    assert found.argument_f1 == Counts(3, 1, 1)
 
 
 def test_arguments_are_matched_within_aligned_steps_only():
     reference: Steps = [quote("A"), convert(1, "EUR"), convert(2, "USD")]
     crossed: Steps = [quote("A"), convert(1, "USD"), convert(2, "EUR")]
-    assert score(crossed, reference).argument == Counts(3, 2, 2)
+    assert score(crossed, reference).argument_f1 == Counts(3, 2, 2)
     swapped: Steps = [quote("A"), convert(2, "USD"), convert(1, "EUR")]
-    assert score(swapped, reference).argument == Counts(5, 0, 0)
-    assert score([convert(1, "EUR")], reference).argument == Counts(2, 0, 3)
+    assert score(swapped, reference).argument_f1 == Counts(5, 0, 0)
+    assert score([convert(1, "EUR")], reference).argument_f1 == Counts(2, 0, 3)
 
 
 def test_references_count_after_the_indices_are_mapped():
     reference: Steps = [quote("A"), convert(PRICE)]
     shifted: Steps = [{"type": "now", "args": {}}, quote("A"), convert({"$from": "/1/price"})]
-    assert score(shifted, reference).argument == Counts(3, 0, 0)
+    assert score(shifted, reference).argument_f1 == Counts(3, 0, 0)
     to_nothing: Steps = [{"type": "now", "args": {}}, quote("A"), convert({"$from": "/0/price"})]
-    assert score(to_nothing, reference).argument == Counts(2, 1, 1)
+    assert score(to_nothing, reference).argument_f1 == Counts(2, 1, 1)
 
 
 def test_names_and_arguments_of_a_misshapen_plan_count_as_far_as_they_can_be_read():
     found = score([quote("AAPL") | {"thought": "so"}, {"type": "convert"}, 7])
-    assert found.worker == Counts(2, 1, 0)
-    assert found.argument == Counts(1, 0, 2)
+    assert found.worker_f1 == Counts(2, 1, 0)
+    assert found.argument_f1 == Counts(1, 0, 2)
     assert (found.exact, found.equivalent) == (False, False)
 
 
@@ -200,16 +203,16 @@ def valid_plans(draw: st.DrawFn) -> Steps:
 @given(valid_plans(), valid_plans())
 def test_exact_implies_equivalent_and_f1_is_one_for_equal_multisets(plan: Steps, other: Steps):
     found = score(plan, other)
-    assert found.worker is not None
-    assert found.argument is not None
+    assert found.worker_f1 is not None
+    assert found.argument_f1 is not None
     assert found.valid is True
     assert not (found.exact and not found.equivalent)
     if found.equivalent:
         assert found.parsed is True
-        assert found.argument.f1 == 1
-    assert (found.worker.f1 == 1) is (sorted(s["type"] for s in plan) == sorted(s["type"] for s in other))
+        assert found.argument_f1.f1 == 1
+    assert (found.worker_f1.f1 == 1) is (sorted(s["type"] for s in plan) == sorted(s["type"] for s in other))
     assert (found.fault is FirstFault.RIGHT) is found.equivalent
-    assert 0 <= found.argument.f1 <= 1
+    assert 0 <= found.argument_f1.f1 <= 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -238,9 +241,9 @@ anything = st.recursive(
 @given(st.text() | anything | st.lists(st.fixed_dictionaries({"type": st.just("note"), "args": anything}), max_size=3))
 def test_no_answer_at_all_raises_and_its_counts_add_up(candidate: Any):
     found = score(candidate)
-    assert found.worker is not None
-    assert found.argument is not None
-    assert found.worker.tp + found.worker.fn == 2
-    assert found.argument.tp + found.argument.fn == 3
+    assert found.worker_f1 is not None
+    assert found.argument_f1 is not None
+    assert found.worker_f1.tp + found.worker_f1.fn == 2
+    assert found.argument_f1.tp + found.argument_f1.fn == 3
     assert found.valid <= found.registered <= found.parsed
     assert (found.fault is FirstFault.UNPARSEABLE) is not found.parsed

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from plansmith.contract.records import FinishReason, Run
-from plansmith.eval.metrics import FirstFault
-from plansmith.eval.report import (
-    Report,
-    ReportMeta,
-    build_report,
-    code_version,
-    machine_description,
-    markdown,
-    terminal_table,
-    write_report,
-)
-from plansmith.eval.results import METRICS
+from plansmith.contract.records import Example, FinishReason, Run
+from plansmith.eval.metrics import MAIN_METRICS, METRICS, FirstFault
+from plansmith.eval.provenance import code_version, machine_description
+from plansmith.eval.render import markdown, terminal_table
+from plansmith.eval.report import build_report, write_report
+from plansmith.eval.results import Report, ReportMeta
+from plansmith.eval.scoring import score_runs
+from plansmith.eval.suites import Suite
 from tests.eval.cases import CATALOG, EXAMPLES, RIGHT, run
 
 META = ReportMeta(
     name="trial_1",
     seed=1,
-    resamples=200,
+    resamples=1000,
     code_version="0.1.0",
     machine="a machine",
     command="plansmith eval",
@@ -44,9 +41,15 @@ def rows() -> list[Run]:
     return [*tuned, *base]
 
 
+def report_of(runs: Sequence[Run], examples: Sequence[Example] = EXAMPLES, *further: Suite, **options: Any) -> Report:
+    suites = [Suite("plain", CATALOG, tuple(examples)), *further]
+    scored = score_runs(runs, suites)
+    return build_report(scored.items, suites, left_aside=scored.left_aside, **({"meta": META} | options))
+
+
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return build_report(rows(), EXAMPLES, CATALOG, meta=META)
+    return report_of(rows())
 
 
 def test_all_items_are_in_the_denominators_whatever_came_back(report: Report):
@@ -57,14 +60,15 @@ def test_all_items_are_in_the_denominators_whatever_came_back(report: Report):
             assert numbers.items == items
             assert sum(numbers.first_faults.values()) == items
             assert set(numbers.metrics) == set(METRICS)
-            assert all(m.scored == items for m in numbers.metrics.values())
+            assert all(numbers.metrics[name].scored == items for name in MAIN_METRICS)
+            assert all(m.scored + m.unscored == items for m in numbers.metrics.values())
 
 
 def test_missing_and_failed_items_are_misses_and_named(report: Report):
     tuned = report.systems[1].parts["overall"]
     assert (tuned.missing, tuned.failed, tuned.cut) == (1, 1, 0)
-    hits = {name: tuned.metrics[name].hits for name in METRICS}
-    assert hits == dict.fromkeys(METRICS, 3) | {"parsed": 4}
+    hits = {name: tuned.metrics[name].hits for name in MAIN_METRICS}
+    assert hits == dict.fromkeys(MAIN_METRICS, 3) | {"parsed": 4}
     assert tuned.metrics["worker_f1"].value == pytest.approx(6 / (6 + 1 + 3))
     assert tuned.first_faults[FirstFault.UNPARSEABLE] == 2
     assert tuned.first_faults[FirstFault.UNREGISTERED] == 1
@@ -77,7 +81,7 @@ def test_missing_and_failed_items_are_misses_and_named(report: Report):
 
 def test_text_of_a_failed_request_is_no_answer():
     rows = [run(e, "tuned/free", RIGHT[e.query], error="connection lost") for e in EXAMPLES]
-    numbers = build_report(rows, EXAMPLES, CATALOG, meta=META).systems[0].parts["overall"]
+    numbers = report_of(rows).systems[0].parts["overall"]
     assert numbers.failed == 6
     assert all(metric.hits == 0 for metric in numbers.metrics.values())
 
@@ -91,7 +95,7 @@ def test_costs_hold_failed_requests(report: Report):
 
 def test_base_and_tuned_are_compared_pair_by_pair(report: Report):
     found = {c.metric: c for c in report.comparisons}
-    assert set(found) == set(METRICS)
+    assert set(MAIN_METRICS) <= set(found) <= set(METRICS)
     assert (found["exact"].difference, found["exact"].only_second, found["exact"].p_value) == (0.5, 3, 0.25)
     assert found["worker_f1"].p_value is None
     assert found["exact"].low > 0
@@ -99,14 +103,14 @@ def test_base_and_tuned_are_compared_pair_by_pair(report: Report):
 
 
 def test_the_same_rows_and_seed_give_the_same_report(report: Report):
-    assert build_report(rows(), EXAMPLES, CATALOG, meta=META) == report
+    assert report_of(rows()) == report
     assert Report.model_validate_json(report.model_dump_json()) == report
 
 
 def test_hashes_change_with_the_items(report: Report):
-    other = build_report(rows(), EXAMPLES[:5], CATALOG, meta=META)
-    assert other.examples_hash != report.examples_hash
-    assert other.catalog_hash == report.catalog_hash == CATALOG.hash
+    other = report_of(rows(), EXAMPLES[:5])
+    assert other.suites[0].examples_hash != report.suites[0].examples_hash
+    assert other.suites[0].catalog_hash == report.suites[0].catalog_hash == CATALOG.hash
     assert (report.other_runs, other.other_runs) == (0, 1)
 
 
@@ -141,7 +145,7 @@ def test_the_page_has_tables_hashes_and_wrong_items(report: Report):
 
 def test_long_lists_and_long_answers_are_cut_in_the_page_and_say_so():
     rows = [run(e, "base/free", "x" * 5000, finish_reason=FinishReason.LENGTH) for e in EXAMPLES]
-    report = build_report(rows, EXAMPLES, CATALOG, meta=META.model_copy(update={"failures": 2}))
+    report = report_of(rows, meta=META.model_copy(update={"failures": 2}))
     page = markdown(report)
     assert "6 of 6 wrong, the first 2 of them here" in page
     assert "(5000 characters in all)" in page
@@ -160,14 +164,14 @@ def test_both_files_are_written_and_replaced(report: Report, tmp_path: Path):
 
 def test_a_report_without_rows_or_items_can_be_made_and_drawn():
     for examples in (EXAMPLES, []):
-        report = build_report([], examples, CATALOG, meta=META)
+        report = report_of([], examples)
         assert report.systems == ()
         assert "no two systems" in markdown(report)
         terminal_table(report)
 
 
 def test_a_report_of_one_part_has_no_second_table_for_all_items():
-    page = markdown(build_report(rows(), EXAMPLES[:4], CATALOG, meta=META))
+    page = markdown(report_of(rows(), EXAMPLES[:4]))
     assert "### seen (4 items)" in page
     assert "### overall" not in page
 

@@ -1,6 +1,11 @@
-"""Build the train, val and test parts of a recipe; count them; show rows.
+"""Collect queries, ask a teacher for their plans; build the train, val and test parts of a recipe; count and show them.
+
+A config for queries and teacher has the keys name, catalog, queries, teacher, teach (and out, seed, grower); one for
+the rest is a recipe. What the teacher answered is never asked again: after a stop the same command goes on.
 
 Examples:
+  plansmith data queries --config teacher.yaml
+  plansmith data teach --config teacher.yaml --teach.samples 3 --teach.temperature 0.7 --teach.budget.money=20
   plansmith data build --config configs/quickstart.yaml
   plansmith data stats --run out/quickstart
   plansmith data show --run out/quickstart --part handwritten --limit 5
@@ -10,12 +15,23 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked, source_flags
+from plansmith.commands.shared import add_recipe_options, overrides, recipe_of, settings_asked, source_flags
+from plansmith.contract.errors import InputError
+
+if TYPE_CHECKING:
+    from plansmith.factory import Factory
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{build,stats,show}")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{queries,teach,build,stats,show}")
+    queries = actions.add_parser("queries", help="collect what the teacher is asked", allow_abbrev=False)
+    add_recipe_options(queries)
+    queries.set_defaults(action_run=_queries, factory=True)
+    teach = actions.add_parser("teach", help="ask the teacher for every plan that is missing", allow_abbrev=False)
+    add_recipe_options(teach)
+    teach.set_defaults(action_run=_teach, factory=True)
     build = actions.add_parser("build", help="read the source, check every plan, split, write", allow_abbrev=False)
     add_recipe_options(build)
     build.set_defaults(action_run=_build)
@@ -34,7 +50,58 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if getattr(args, "factory", False) and args.list_settings:
+        print(_factory_settings())
+        return 0
     return 0 if settings_asked(args) else args.action_run(args)
+
+
+def _queries(args: argparse.Namespace) -> int:
+    from plansmith.data.teacher_show import queries_tables
+    from plansmith.progress import shown_progress
+    from plansmith.stages_data import collect
+    from plansmith.terminal import draw
+
+    with shown_progress() as progress:
+        manifest, stopped = collect(_factory_of(args), progress)
+    draw(*queries_tables(manifest))
+    if stopped is not None:
+        raise stopped
+    return 0
+
+
+def _teach(args: argparse.Namespace) -> int:
+    from plansmith.data.teacher_show import teach_tables
+    from plansmith.progress import shown_progress
+    from plansmith.stages_data import ask_teacher
+    from plansmith.terminal import draw
+
+    with shown_progress() as progress:
+        manifest, stopped = ask_teacher(_factory_of(args), progress)
+    draw(*teach_tables(manifest))
+    if stopped is not None:
+        raise stopped
+    return 0
+
+
+def _factory_of(args: argparse.Namespace) -> Factory:
+    from plansmith.contract.settings import load_settings
+    from plansmith.factory import Factory
+
+    if args.config is None:
+        raise InputError("give --config FILE with the keys name, catalog, queries, teacher, teach.")
+    return load_settings(Factory, args.config, overrides(args))
+
+
+def _factory_settings() -> str:
+    """Every setting of queries and teacher: name, type, default, meaning."""
+    from plansmith.contract.settings import iter_settings
+    from plansmith.factory import Factory
+
+    return "\n".join(
+        f"--{one.name} {one.type}  (default: {one.default})" + (f"\n    {one.help}" if one.help else "")
+        for one in iter_settings(Factory)
+    )
 
 
 def _build(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plansmith.commands.shared import add_recipe_options, program, recipe_of, settings_asked, source_flags
@@ -47,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
             base = prepare_base(line, data)
             progress.note("3 of 5, training")
             adapter = train(line, data, base)
-            progress.note("4 of 5, answers of base and tuned model, without and with grammar")
-            evaluate(line, data, base, adapter)
+            progress.note("4 of 5, answers of the systems to the test items")
+            bench = evaluate(line, data, base, adapter)
             progress.note("5 of 5, report")
-            table = report(line, data, base, command)
+            table = report(line, data, base, bench, command)
         progress.note(f"done in {watch}")
     draw(table)
     print(what_next(line, data, flags))
@@ -63,8 +64,14 @@ def what_next(line: Line, data: DataSet, flags: list[str]) -> str:
     return "\n".join(
         [
             "",
-            f"Report:       {line.path / 'report.md'} (numbers: {line.path / 'report.json'})",
+            f"Report:       {_page(line)} (numbers: {line.path / 'report.json'})",
             f"Adapter:      {line.path / 'train' / 'adapter'}",
             f"Plan a query: {program()} plan {shlex.quote(query)} {shlex.join(flags)}",
         ]
     )
+
+
+def _page(line: Line) -> Path:
+    """The report to open: the HTML page where it could be written."""
+    page = line.path / "report.html"
+    return page if page.exists() else line.path / "report.md"

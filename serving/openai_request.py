@@ -1,0 +1,166 @@
+"""What is sent to an OpenAI-compatible endpoint for one query: the request body, as plain JSON. Pure.
+
+The prompt is that of `plansmith.contract.prompt`. On the chat route its prefix (instruction and workers) is the system
+message and the query the user's, so that the endpoint's prefix cache serves all queries of a catalog. On the
+completions route the prompt goes out as training saw it: as token ids where a tokenizer is given, which also keeps the
+text of a special token in a query plain, else as text, to which the endpoint adds bos. A teacher gets the conversation
+of `plansmith.contract.teaching` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from plansmith.contract.catalog import Catalog
+from plansmith.contract.endpoint import Message
+from plansmith.contract.grammar import plan_schema
+from plansmith.contract.prompt import Tokenizer, encode_prompt, render
+from plansmith.contract.teaching import Teaching, answer_schema, teacher_messages
+from plansmith.serving.config import Constraint, EndpointConfig, Route
+
+_BYTES_A_TOKEN = 4
+
+
+class Asked(NamedTuple):
+    """One request."""
+
+    body: dict[str, Any]
+    prompt_tokens: int
+    """Tokens of the prompt: exact for token ids, else an estimate that stands in where the endpoint counts none."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Most tokens that the answer may have; None where the request sets no limit that we know."""
+        limit = self.body.get("max_completion_tokens", self.body.get("max_tokens"))
+        return limit if isinstance(limit, int) else None
+
+
+def plan_request(
+    query: str,
+    catalog: Catalog,
+    config: EndpointConfig,
+    *,
+    constrained: bool,
+    temperature: float | None = None,
+    seed: int | None = None,
+    tokenizer: Tokenizer | None = None,
+    teaching: Teaching | None = None,
+) -> Asked:
+    """The request for one plan; `temperature` and `seed` replace those of the config where they are given."""
+    if teaching is not None:
+        return _teaching_request(query, catalog, config, teaching, constrained, temperature, seed)
+    if config.route is Route.CHAT:
+        prompt = render(query, catalog)
+        fields = _chat(prompt.prefix.rstrip("\n"), prompt.suffix.rstrip("\n"))
+        tokens = estimate_tokens(prompt.prefix + prompt.suffix)
+    elif tokenizer is not None:
+        ids = encode_prompt(query, catalog, tokenizer)
+        fields, tokens = {"prompt": ids.prefix + ids.suffix}, len(ids.prefix) + len(ids.suffix)
+    else:
+        prompt = render(query, catalog)
+        fields = {"prompt": prompt.prefix + prompt.suffix}
+        tokens = estimate_tokens(prompt.prefix + prompt.suffix)
+    if constrained:
+        fields |= constraint_fields(_schema(catalog, config.max_steps), config.constraint)
+    return Asked(_with_options(fields, config, temperature, seed), tokens)
+
+
+def _teaching_request(
+    query: str,
+    catalog: Catalog,
+    config: EndpointConfig,
+    teaching: Teaching,
+    constrained: bool,
+    temperature: float | None,
+    seed: int | None,
+) -> Asked:
+    messages = teacher_messages(query, catalog, teaching)
+    fields: dict[str, Any] = {"messages": messages}
+    if constrained:
+        fields |= constraint_fields(answer_schema(catalog, teaching.form, config.max_steps), config.constraint)
+    return Asked(_with_options(fields, config, temperature, seed), _estimate_messages(messages))
+
+
+def text_request(
+    messages: Sequence[Message],
+    config: EndpointConfig,
+    *,
+    temperature: float | None = None,
+    seed: int | None = None,
+    max_tokens: int | None = None,
+    schema: dict[str, Any] | None = None,
+) -> Asked:
+    """A request for text; what is given replaces the config's."""
+    fields: dict[str, Any] = {"messages": list(messages)}
+    if schema is not None:
+        fields |= constraint_fields(schema, config.constraint, name="answer")
+    limited = config if max_tokens is None else config.model_copy(update={"max_tokens": max_tokens})
+    plain = limited.model_copy(update={"top_logprobs": None})
+    return Asked(_with_options(fields, plain, temperature, seed), _estimate_messages(messages))
+
+
+def _estimate_messages(messages: Sequence[Message]) -> int:
+    return sum(estimate_tokens(message["content"]) for message in messages)
+
+
+def canary_request(secret: str, config: EndpointConfig) -> Asked:
+    """A request whose only allowed answer is an object that holds `secret`, which the prompt does not name."""
+    words = "Answer with a JSON object."
+    fields = _chat(words, "Answer.") if config.route is Route.CHAT else {"prompt": words + "\n"}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"word": {"enum": [secret]}},
+        "required": ["word"],
+        "additionalProperties": False,
+    }
+    fields |= constraint_fields(schema, config.constraint)
+    return Asked(_with_options(fields, config, None, None), estimate_tokens(words))
+
+
+def constraint_fields(schema: dict[str, Any], constraint: Constraint, *, name: str = "plan") -> dict[str, Any]:
+    """The fields that tell the endpoint to decode under a JSON Schema; none for `Constraint.NONE`."""
+    if constraint is Constraint.RESPONSE_FORMAT:
+        named = {"name": name, "strict": True, "schema": schema}
+        return {"response_format": {"type": "json_schema", "json_schema": named}}
+    if constraint is Constraint.STRUCTURED_OUTPUTS:
+        return {"structured_outputs": {"json": schema}}
+    return {"json_schema": schema} if constraint is Constraint.JSON_SCHEMA else {}
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text has, where nobody counted them: four bytes a token."""
+    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_A_TOKEN)
+
+
+def _chat(system: str, user: str) -> dict[str, Any]:
+    return {"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]}
+
+
+def _with_options(
+    fields: dict[str, Any], config: EndpointConfig, temperature: float | None, seed: int | None
+) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "max_tokens": config.max_tokens,
+        "temperature": config.temperature if temperature is None else temperature,
+        "top_p": config.top_p,
+        "seed": config.seed if seed is None else seed,
+        "stop": list(config.stop) or None,
+        **_logprobs(config),
+        **config.extra_body,
+    }
+    return {"model": config.model, **fields, **{name: value for name, value in options.items() if value is not None}}
+
+
+def _logprobs(config: EndpointConfig) -> dict[str, Any]:
+    if config.top_logprobs is None:
+        return {}
+    if config.route is Route.CHAT:
+        return {"logprobs": True, "top_logprobs": config.top_logprobs}
+    return {"logprobs": config.top_logprobs}
+
+
+@lru_cache(maxsize=64)
+def _schema(catalog: Catalog, max_steps: int) -> dict[str, Any]:
+    return plan_schema(catalog, max_steps=max_steps)
