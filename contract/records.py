@@ -96,7 +96,8 @@ class Example(Record):
     source: str
     split: Split
     part: str
-    """The part that is reported apart: `train`, `val`, `seen`, `unseen`, `handwritten`."""
+    """The part that is reported apart: `train`, `val`, a part of the split (`seen`, `unseen`, `unseen_workers`,
+    `unseen_sequences`), one that the source reserves (`handwritten`), or a variant of the catalog (`renamed`)."""
     results: list[Any] | None = None
     """Recorded result of each step of `plan`, where the source has them."""
     allowed: AllowedCalls | None = None

@@ -18,7 +18,7 @@ from plansmith.contract.progress import Progress
 from plansmith.contract.records import Candidate, Reject
 
 DEFAULT_MAX_STEPS = 16
-SPLIT_PARTS = frozenset({"train", "val", "seen", "unseen"})
+SPLIT_PARTS = frozenset({"train", "val", "seen", "unseen", "unseen_workers", "unseen_sequences", "overall"})
 """Parts that the split gives; a source may not."""
 
 

@@ -26,7 +26,7 @@ from plansmith.contract.errors import MissingExtraError
 from plansmith.contract.prompt import signature
 from plansmith.contract.store import write_text
 from plansmith.eval.html_items import embed
-from plansmith.eval.html_plots import measures, parts_of, plots
+from plansmith.eval.html_plots import TOGETHER, measures, parts_of, plots
 from plansmith.eval.html_text import DECISIVE, FAULTS, LOWER_IS_BETTER, MEANING
 from plansmith.eval.items import ScoredItem
 from plansmith.eval.results import MAIN_METRICS, METRICS, OVERALL, Report
@@ -104,6 +104,7 @@ def html(
         max_items=max_items,
         parts=parts_of(report),
         overall=OVERALL,
+        together=TOGETHER,
         decisive=DECISIVE,
         main=main,
         others=others,
@@ -190,26 +191,26 @@ def _template() -> Any:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {"percent": _percent, "points": _points, "number": number, "size": size, "slug": _slug}
+    environment.filters |= {"percent": _percent, "points": _points, "number": number, "size": size}
     return environment.get_template(_TEMPLATE)
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+    return f"{100 * value:.1f}".replace("-", "\u2212")
 
 
 def _points(value: float) -> str:
     """Percentage points with a sign; a minus is a minus sign."""
-    return f"{100 * value:+.1f}".replace("-", "\u2212")
+    return "0.0" if round(100 * value, 1) == 0 else f"{100 * value:+.1f}".replace("-", "\u2212")
 
 
 def number(value: float | None) -> str:
-    """Four significant digits, thousands apart."""
+    """Three significant digits, whole numbers as they are, thousands apart."""
     if value is None:
         return "\u2013"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.0f}" if float(value).is_integer() else f"{value:.3g}"
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:#.3g}".rstrip(".")
 
 
 def size(value: float | None) -> str:
@@ -221,8 +222,3 @@ def size(value: float | None) -> str:
             return f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} GiB"
-
-
-def _slug(text: str) -> str:
-    """A name that can be an element's id; different names may share one only when made of other characters."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") + "-" + hashlib.sha256(text.encode()).hexdigest()[:6]

@@ -163,7 +163,7 @@ def embed(items: Sequence[ScoredItem], *, max_items: int) -> Embedded:
 
 
 def _choose(faults: Mapping[str, Mapping[str, FirstFault | None]], limit: int) -> list[str]:
-    """Ids in the order of their choice: from queues by fault and system in turn, then the items without a fault."""
+    """Ids from queues by fault and system in turn, then of items without a fault; in their order, wrong ones first."""
     queues: dict[tuple[int, str], deque[str]] = {}
     right: list[str] = []
     order = {fault: place for place, fault in enumerate(FirstFault)}
@@ -173,15 +173,16 @@ def _choose(faults: Mapping[str, Mapping[str, FirstFault | None]], limit: int) -
             queues.setdefault((order[fault], system), deque()).append(name)
         if not wrong:
             right.append(name)
-    chosen: dict[str, None] = {}
+    unfaulted = set(right)
+    chosen: set[str] = set()
     used = 0
     for name in (*_in_turn([queues[key] for key in sorted(queues)]), *right):
         if name not in chosen and used + len(faults[name]) <= limit:
-            chosen[name] = None
+            chosen.add(name)
             used += len(faults[name])
         if used >= limit:
             break
-    return list(chosen)
+    return [name for name in faults if name in chosen and name not in unfaulted] + [n for n in right if n in chosen]
 
 
 def _in_turn(queues: Sequence[deque[str]]) -> Iterable[str]:

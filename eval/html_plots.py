@@ -21,6 +21,11 @@ _QUANTILES = tuple(step / 100 for step in range(101))
 _MARKED = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 _WIDE_RANGE = 20
 """A cost whose largest value is more than this many times its smallest is drawn on a logarithmic axis."""
+TOGETHER = "all parts"
+"""What the page calls all plain parts together."""
+_ROW = 17
+"""Pixels of a line in a plot that has a line for each system."""
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _SECONDS, _COMPLETION, _PROMPT = "seconds a request", "completion tokens", "prompt tokens"
 
 
@@ -81,7 +86,23 @@ def _systems(report: Report) -> list[str]:
 def _colour(report: Report) -> Any:
     alt = _alt()
     scale = alt.Scale(domain=_systems(report), range="category")
-    return alt.Color("system:N", scale=scale, legend=alt.Legend(title=None))
+    return alt.Color("system:N", scale=scale, legend=alt.Legend(title=None, symbolOpacity=1))
+
+
+def _shape(report: Report) -> Any:
+    """A shape for each system, so that colour is not all that tells them apart."""
+    alt = _alt()
+    shapes = [_SHAPES[place % len(_SHAPES)] for place in range(len(report.systems))]
+    scale = alt.Scale(domain=_systems(report), range=shapes)
+    return alt.Shape("system:N", scale=scale, legend=alt.Legend(title=None, symbolOpacity=1))
+
+
+def _name(part: str) -> str:
+    return TOGETHER if part == OVERALL else part
+
+
+def _share_axis(title: str) -> Any:
+    return _alt().Axis(format="%", title=title, tickCount=5)
 
 
 def _spec(chart: Any, rows: Rows, description: str) -> Spec:
@@ -101,7 +122,7 @@ def _accuracy(report: Report, metric_order: Sequence[str]) -> Plot:
     for metric in metric_order:
         rows = [
             {
-                "part": part,
+                "part": _name(part),
                 "system": system.system,
                 "value": found.value,
                 "low": found.low,
@@ -120,10 +141,10 @@ def _accuracy(report: Report, metric_order: Sequence[str]) -> Plot:
 
 def _accuracy_spec(report: Report, metric: str, rows: Rows) -> Spec:
     alt = _alt()
-    axis = alt.Axis(format="%", title=metric)
+    names = list(map(_name, parts_of(report)))
     base = alt.Chart(_data()).encode(
-        y=alt.Y("part:N", sort=parts_of(report), title=None, axis=alt.Axis(domain=False, ticks=False)),
-        yOffset=alt.YOffset("system:N", sort=_systems(report), scale=alt.Scale(paddingOuter=0.6)),
+        y=alt.Y("part:N", sort=names, title=None, axis=alt.Axis(domain=False, ticks=False)),
+        yOffset=alt.YOffset("system:N", sort=_systems(report), scale=alt.Scale(paddingOuter=0.5)),
         color=_colour(report),
         tooltip=[
             alt.Tooltip("system:N"),
@@ -135,10 +156,10 @@ def _accuracy_spec(report: Report, metric: str, rows: Rows) -> Spec:
         ],
     )
     interval = base.mark_rule(strokeWidth=2, opacity=0.55, strokeCap="round").encode(
-        x=alt.X("low:Q", scale=alt.Scale(domain=[0, 1]), axis=axis), x2="high:Q"
+        x=alt.X("low:Q", scale=alt.Scale(domain=[0, 1]), axis=_share_axis(metric)), x2="high:Q"
     )
-    point = base.mark_point(filled=True, size=70, opacity=1).encode(x="value:Q")
-    chart = alt.layer(interval, point).properties(height=alt.Step(17, **{"for": "offset"}))
+    point = base.mark_point(filled=True, size=70, opacity=1).encode(x="value:Q", shape=_shape(report))
+    chart = alt.layer(interval, point).properties(height=_ROW * len(names) * (len(report.systems) + 1))
     return _spec(chart, rows, f"{metric} of every system on every part, with 95% intervals")
 
 
@@ -159,7 +180,7 @@ def _faults(report: Report) -> Plot:
             if (count := system.parts[part].first_faults.get(fault, 0))
         ]
         if rows:
-            choices.append(Choice(part, _fault_spec(report, rows)))
+            choices.append(Choice(_name(part), _fault_spec(report, rows)))
     return Plot("faults", "First faults", "Each answer is counted once, by the first thing wrong.", "Part", choices)
 
 
@@ -174,9 +195,7 @@ def _fault_spec(report: Report, rows: Rows) -> Spec:
         alt.Chart(_data())
         .mark_bar(height=18)
         .encode(
-            x=alt.X(
-                "share:Q", stack="zero", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", title="answers")
-            ),
+            x=alt.X("share:Q", stack="zero", scale=alt.Scale(domain=[0, 1]), axis=_share_axis("answers")),
             y=alt.Y("system:N", sort=_systems(report), title=None, axis=alt.Axis(domain=False, ticks=False)),
             color=alt.Color("fault:N", scale=scale, legend=alt.Legend(title=None)),
             order=alt.Order("rank:Q"),
@@ -187,7 +206,7 @@ def _fault_spec(report: Report, rows: Rows) -> Spec:
                 alt.Tooltip("share:Q", format=".1%"),
             ],
         )
-        .properties(height=alt.Step(34))
+        .properties(height=2 * _ROW * len({row["system"] for row in rows}))
     )
     return _spec(chart, rows, "share of answers by first fault, for every system")
 
@@ -198,7 +217,7 @@ def _latency(report: Report, found: Measures) -> Plot:
         values = {name: systems[name] for name in _systems(report) if systems.get(name)}
         if any(any(numbers) for numbers in values.values()):
             choices.append(Choice(measure, _latency_spec(report, measure, values)))
-    note = "Share of requests done within the value; marks stand at p50, p95 and p99. Failed requests are inside."
+    note = "Share of requests done within the value; the circle is p50, the square p95, the triangle p99."
     return Plot("latency", "Latency and tokens", note, "Measure", choices)
 
 
@@ -214,7 +233,7 @@ def _latency_spec(report: Report, measure: str, values: Mapping[str, Sequence[fl
             rows.append({"system": system, "value": float(f"{value:.5g}"), "share": share, **mark})
     x = alt.X("value:Q", title=measure, scale=_scale([row["value"] for row in rows]), axis=_cost_axis())
     base = alt.Chart(_data()).encode(x=x, color=_colour(report))
-    y = alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", title="requests", tickCount=5))
+    y = alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=_share_axis("requests"))
     line = base.mark_line(strokeWidth=2, interpolate="monotone", clip=True).encode(y=y)
     tooltip = [
         alt.Tooltip("system:N"),
@@ -224,7 +243,7 @@ def _latency_spec(report: Report, measure: str, values: Mapping[str, Sequence[fl
     shape = alt.Shape(
         "mark:N",
         scale=alt.Scale(domain=list(_MARKED.values()), range=["circle", "square", "triangle-up"]),
-        legend=alt.Legend(title=None),
+        legend=None,
     )
     points = (
         base.transform_filter("isValid(datum.mark)")
@@ -261,7 +280,7 @@ def _cost(report: Report) -> Plot:
         ]
         if rows:
             choices.append(Choice(name, _cost_spec(report, name, rows)))
-    note = "Up and to the left is better. Bars are 95% intervals of `equivalent` over the plain items."
+    note = "Up and to the left is better. Bars are 95% intervals over all plain items."
     return Plot("cost", "Accuracy against cost", note, "Cost", choices)
 
 
@@ -283,10 +302,9 @@ def system_costs(system: SystemReport) -> dict[str, float | None]:
 def _cost_spec(report: Report, name: str, rows: Rows) -> Spec:
     alt = _alt()
     x = alt.X("cost:Q", title=name, scale=_scale([row["cost"] for row in rows]), axis=_cost_axis())
-    y_axis = alt.Axis(format="%", title="equivalent", tickCount=5)
     base = alt.Chart(_data()).encode(
         x=x,
-        color=alt.Color("system:N", scale=alt.Scale(domain=_systems(report), range="category"), legend=None),
+        color=_colour(report),
         tooltip=[
             alt.Tooltip("system:N"),
             alt.Tooltip("cost:Q", title=name, format=",.4~g"),
@@ -295,9 +313,8 @@ def _cost_spec(report: Report, name: str, rows: Rows) -> Spec:
             alt.Tooltip("high:Q", format=".1%", title="to"),
         ],
     )
-    y = alt.Y("low:Q", scale=alt.Scale(domain=[0, 1]), axis=y_axis)
+    y = alt.Y("low:Q", scale=alt.Scale(domain=[0, 1]), axis=_share_axis("equivalent"))
     interval = base.mark_rule(strokeWidth=2, opacity=0.55).encode(y=y, y2="high:Q")
-    point = base.mark_point(filled=True, size=90, opacity=1).encode(y="value:Q")
-    text = base.mark_text(align="left", dx=8, dy=-8).encode(y="value:Q", text="system:N")
-    chart = alt.layer(interval, point, text).properties(height=240)
+    point = base.mark_point(filled=True, size=90, opacity=1).encode(y="value:Q", shape=_shape(report))
+    chart = alt.layer(interval, point).properties(height=240)
     return _spec(chart, rows, f"share of equivalent plans against {name}, for every system")

@@ -20,7 +20,7 @@ class ScoredItem(Record):
     id: str
     """Unique among the items; an item of a variant has the id of its origin, `@` and the variant's name."""
     part: str
-    """The part that is reported apart, e.g. `seen` or `seen@renamed`."""
+    """The part that is reported apart, e.g. `seen`, or `renamed` for the items of that variant."""
     sample: int = 0
     """Which of several answers of the same system to the item; 0 where there is one."""
     query: str

@@ -255,7 +255,7 @@ def _variant_effects(
             pairs = [
                 (found[origin], found[example.id])
                 for example in suite.examples
-                if example.id in found and (origin := origin_id(example.id)) in found
+                if example.id in found and (origin := origin_id(example.id)) in found and origin != example.id
             ]
             for metric in _VARIANT_METRICS:
                 effect = _compare(f"{name}", f"{name} on {suite.name}", metric, pairs, meta)

@@ -87,11 +87,12 @@ function drawList() {
 
 function listRow(row, place) {
   const { item, answer } = row;
+  const again = place > 0 && state.rows[place - 1].item === item;
   const query = Array.from(item.query);
   const words = query.length > 220 ? `${query.slice(0, 219).join("")}…` : item.query;
   const button = element(
     "button",
-    { type: "button", class: "open", dir: "auto", tabindex: place ? "-1" : "0" },
+    { type: "button", class: again ? "open again" : "open", dir: "auto", tabindex: place ? "-1" : "0" },
     words ? shown(words) : "(empty query)",
   );
   return element(

@@ -27,7 +27,7 @@ function plotConfig(width) {
     background: null,
     font,
     view: { stroke: null },
-    padding: { left: 0, right: 4, top: 4, bottom: 0 },
+    padding: { left: 0, right: 4, top: 4, bottom: 6 },
     range: { category: found.systems, ordinal: found.faults },
     axis: {
       labelColor: found.muted,
@@ -91,6 +91,7 @@ function startPlots() {
     const result = await vegaEmbed(chart, spec, {
       mode: "vega-lite",
       actions: false,
+      logLevel: 1 /* errors only */,
       ast: true,
       renderer: "svg",
       defaultStyle: false,

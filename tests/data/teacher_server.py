@@ -12,12 +12,13 @@ import hashlib
 import json
 import sys
 from collections import Counter
+from typing import ClassVar
 
 ANSWER = '{"note":"One call.","plan":[{"type":"one","args":{"a":"x"}}]}'
 
 
 class Teacher(asyncio.Protocol):
-    asked: Counter[str] = Counter()
+    asked: ClassVar[Counter[str]] = Counter()
     answered = 0
     seconds = 0.02
 

@@ -224,6 +224,17 @@ def test_an_adapter_made_for_another_catalog_or_prompt_is_refused_with_both_hash
     assert prompt_hash(other_catalog) in str(wrong_prompt.value)
 
 
+def test_an_adapter_may_be_asked_with_variants_of_its_own_catalog_only(
+    qwen: Path, catalog: Catalog, other_catalog: Catalog, tmp_path: Path
+) -> None:
+    card = {"catalog_hash": catalog.hash, "prompt_hash": prompt_hash(catalog)}
+    adapter = save_adapter(qwen, tmp_path / "adapter", card)
+    with LocalEngine(qwen, adapter, variants_of=catalog) as engine:
+        assert engine.plan_batch(["weather"], other_catalog)[0].error is None
+    with pytest.raises(CatalogMismatchError):
+        LocalEngine(qwen, adapter, variants_of=other_catalog)
+
+
 @pytest.mark.parametrize("spoil", ["code", "pickle", "nothing", "adapter"])
 def test_an_unusable_directory_is_refused_by_name(qwen: Path, tmp_path: Path, spoil: str) -> None:
     base = tmp_path / "base"
