@@ -59,16 +59,53 @@ def build_data(config: DataConfig, out: Path, *, seed: int, progress: Progress) 
         return earlier
     loaded = _load(config, seed=seed, progress=progress)
     verified = verify(loaded.candidates, loaded.catalog, max_steps=config.max_steps, progress=progress)
-    rejects = [*loaded.rejects, *verified.rejects]
+    repeated = _drop_near(verified, config, seed=seed)
     read = len(loaded.candidates) + len(loaded.rejects)
     if not verified.kept:
+        rejects = [*loaded.rejects, *verified.rejects]
         raise InputError(f"none of {read} rows of {loaded.name!r} can be used. {_first_rejects(rejects)}")
     examples = split_rows(verified.kept, config.split, seed=seed)
+    examples, leaked = _keep_tests_out(examples, config, seed=seed)
+    rejects = [*loaded.rejects, *verified.rejects, *repeated, *leaked]
     catalog = _scope(loaded.catalog, examples, config.catalog)
     manifest = _manifest(config, loaded, verified, examples, rejects, catalog, seed=seed, inputs=inputs)
     manifest = _write(out, catalog, examples, rejects, manifest)
     progress.note(describe(manifest))
     return manifest
+
+
+def _drop_near(verified: Verified, config: DataConfig, *, seed: int) -> list[Reject]:
+    """Take near duplicates out of the kept rows; rows that are reserved for testing come first and win."""
+    if config.dedupe is None:
+        return []
+    from plansmith.data.dedupe import Deduper
+
+    rejects: list[Reject] = []
+    ranked = sorted(verified.kept, key=lambda row: row.part is None)
+    with Deduper(config.dedupe, seed=seed) as deduper:
+        for row, found in deduper.run(ranked):
+            if found is not None:
+                rejects.append(found.reject(row))
+    dropped = {row.id for row in rejects}
+    verified.kept = [row for row in verified.kept if row.id not in dropped]
+    return rejects
+
+
+def _keep_tests_out(examples: list[Example], config: DataConfig, *, seed: int) -> tuple[list[Example], list[Reject]]:
+    """Take rows out of training and validation that are nearly a row of a test part."""
+    if config.decontaminate is None:
+        return examples, []
+    from plansmith.data.decontaminate import Decontaminator, own_tests
+
+    kept: list[Example] = []
+    rejects: list[Reject] = []
+    with Decontaminator(own_tests(examples), config.decontaminate, seed=seed) as decontaminator:
+        for row, found in decontaminator.run(examples):
+            if found is None:
+                kept.append(row)
+            else:
+                rejects.append(found.reject(row))
+    return kept, rejects
 
 
 def describe(manifest: Manifest) -> str:

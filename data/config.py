@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from plansmith.data.dedupe_config import DecontaminateConfig, DedupeConfig
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Size = Count | Share
@@ -194,5 +196,9 @@ class DataConfig(Section):
     """Longest plan that is kept, in steps; longer ones are counted as `too_long`. None: the checker's limit (16)."""
     catalog: CatalogScope = CatalogScope.ALL
     """Which workers the catalog has."""
+    dedupe: DedupeConfig | None = None
+    """Drops rows whose query is nearly another row's (needs the extra `data`); None: only equal queries are dropped."""
+    decontaminate: DecontaminateConfig | None = None
+    """Drops training and validation rows that are nearly a test row (needs the extra `data`); None: nothing is."""
     split: SplitConfig = SplitConfig()
     """Sizes of validation and test parts; training gets the rest."""

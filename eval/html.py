@@ -81,8 +81,9 @@ def html(
 ) -> str:
     """The page's text; arguments as in `write_html`."""
     require_packages()
-    main, others = _scored(report, MAIN_METRICS), _scored(report, [n for n in METRICS if n not in MAIN_METRICS])
-    drawn = plots(report, measures(items), [DECISIVE, *(name for name in main + others if name != DECISIVE)])
+    main = _scored(report, [DECISIVE, *(name for name in MAIN_METRICS if name != DECISIVE)])
+    others = _scored(report, [name for name in METRICS if name not in MAIN_METRICS])
+    drawn = plots(report, measures(items), main + others)
     embedded = embed(items, max_items=max_items)
     workers, keys = _workers(report, catalogs or {})
     data = {

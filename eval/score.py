@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import os
 import signal
-from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import BinaryIO, NamedTuple
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import InputError, PlansmithError
@@ -31,9 +30,10 @@ from plansmith.contract.parse import parse_json
 from plansmith.contract.plan import Json, dumps
 from plansmith.contract.progress import Progress, Silent
 from plansmith.eval.answers import answer_of, item_values, reference_of, score_answer, scored_item
-from plansmith.eval.columns import Answered, Columns, ItemValues
+from plansmith.eval.columns import Answered, Columns, ItemValues, summary
+from plansmith.eval.join import Joined, Place, join_files, row_again
 from plansmith.eval.metrics import METRICS
-from plansmith.eval.rows import Row, iter_rows, open_rows, replaced_file, row_at, row_id
+from plansmith.eval.rows import open_rows, replaced_file
 from plansmith.eval.stats import Metric
 
 CHUNK = 200
@@ -123,28 +123,34 @@ def score_files(
             worker of the right plans; names file and line.
 
     """
-    scoring = score_rows(
-        catalog, reference, candidate, items=items, system=system, workers=workers, progress=progress, marked=False
-    )
-    columns = scoring.columns
-    parts = {name: columns.of_part(name) for name in columns.part_names()} if by_part else {}
+    _require_apart(items, reference, candidate)
+    joined = join_files(reference, candidate)
+    with _pool(workers, len(joined.wanted)) as pool:
+        scoring = _score_joined(catalog, joined, (reference, candidate), items, system, pool, progress, marked=False)
+        columns = scoring.columns
+        parts = {name: columns.of_part(name) for name in columns.part_names()} if by_part else {}
+        blocks = [metrics_of(one, seed=seed, resamples=resamples, pool=pool) for one in (columns, *parts.values())]
+    by_name = {name: PartScore(len(parts[name]), metrics) for name, metrics in zip(parts, blocks[1:], strict=True)}
     return FileScore(
         items=len(columns),
-        metrics=metrics_of(columns, seed=seed, resamples=resamples),
+        metrics=blocks[0],
         only_in_reference=columns.answered.count(Answered.MISSING),
         only_in_candidate=scoring.only_in_candidate,
-        parts={
-            name: PartScore(len(part), metrics_of(part, seed=seed, resamples=resamples)) for name, part in parts.items()
-        }
-        if by_part
-        else None,
+        parts=by_name if by_part else None,
         notes=scoring.notes,
     )
 
 
-def metrics_of(columns: Columns, *, seed: int, resamples: int = 2000) -> dict[str, Metric]:
-    """All metrics over items, by name."""
-    return {name: columns.summary(name, seed=seed, resamples=resamples) for name in METRICS}
+def metrics_of(
+    columns: Columns, *, seed: int, resamples: int = 2000, pool: ProcessPoolExecutor | None = None
+) -> dict[str, Metric]:
+    """All metrics over items, by name; the bootstraps side by side where there are processes for them."""
+    if pool is None or len(columns) < MANY_ITEMS:
+        return {name: columns.summary(name, seed=seed, resamples=resamples) for name in METRICS}
+    under_way = {
+        name: pool.submit(summary, name, columns.values[name], seed=seed, resamples=resamples) for name in METRICS
+    }
+    return {name: result.result() for name, result in under_way.items()}
 
 
 def score_rows(
@@ -152,53 +158,50 @@ def score_rows(
     reference: str | Path,
     candidate: str | Path,
     *,
-    items: str | Path | None = None,
-    system: str | None = None,
     workers: int | None = 1,
     progress: Progress | None = None,
-    marked: bool = True,
 ) -> Scoring:
-    """Score every item, in the order of the reference file; arguments and errors as of `score_files`.
+    """Score every item, in the order of the reference file, for a comparison; arguments as of `score_files`."""
+    joined = join_files(reference, candidate)
+    with _pool(workers, len(joined.wanted)) as pool:
+        return _score_joined(catalog, joined, (reference, candidate), None, None, pool, progress, marked=True)
 
-    `marked`: also say what each item is known by, for comparisons.
-    """
-    _require_apart(items, reference, candidate)
-    wanted, given = _index(reference), _index(candidate)
-    if not wanted.lines:
-        raise InputError(f"{str(reference)!r} has no rows; expected one right plan a line.")
+
+def _score_joined(
+    catalog: Catalog,
+    joined: Joined,
+    files: tuple[str | Path, str | Path],
+    items: str | Path | None,
+    system: str | None,
+    pool: ProcessPoolExecutor | None,
+    progress: Progress | None,
+    *,
+    marked: bool,
+) -> Scoring:
+    """Score what was joined, chunk by chunk, and write the items where that is asked."""
     source = _Source(
         catalog=dumps(catalog.to_json()),
-        reference=wanted.path,
-        candidate=given.path,
-        shown=(str(reference), str(candidate)),
-        system=(system or Path(candidate).stem) if items is not None else None,
+        reference=joined.wanted.path,
+        candidate=joined.given.path,
+        shown=(str(files[0]), str(files[1])),
+        system=(system or Path(files[1]).stem) if items is not None else None,
         marked=marked,
     )
-    count = len(wanted.lines)
-    processes = workers if workers is not None else _cores() if count >= MANY_ITEMS else 1
+    count = len(joined.wanted)
     shown = progress if progress is not None and count >= MANY_ITEMS else Silent()
     columns, notes = Columns(), _Notes(catalog.name)
     shown.start("items scored", count)
     with replaced_file(items) if items is not None else nullcontext() as file:
-        for scored in _scored_chunks(source, _places(wanted, given), processes):
+        for scored in _scored_chunks(source, joined.places(), pool):
             for item in scored:
                 columns.add(item.values)
                 notes.add(item)
-            _write(file, scored)
+            if file is not None:
+                file.write("".join(item.row for item in scored))
             shown.advance(len(scored))
         notes.require_known_workers()
     shown.finish()
-    shared = sum(item in given.rows for item in wanted.rows)
-    return Scoring(columns, len(given.lines) - shared, notes.sentences(reference, candidate, shared, len(given.lines)))
-
-
-class _Place(NamedTuple):
-    """Where the rows of one item stand."""
-
-    id: str
-    reference: tuple[int, int]
-    """Offset and line number."""
-    candidate: tuple[int, int] | None
+    return Scoring(columns, len(joined.given) - joined.shared, notes.sentences(joined, files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,56 +230,16 @@ class _Scored(NamedTuple):
     known_steps: int
 
 
-@dataclass(slots=True)
-class _Index:
-    """Where the row of each id stands in a file."""
-
-    path: str
-    """The file itself, links resolved: `/dev/stdin` is another file in another process."""
-    rows: dict[str, int] = field(default_factory=dict[str, int])
-    """Position among the rows, by id."""
-    offsets: array[int] = field(default_factory=lambda: array("q"))
-    lines: array[int] = field(default_factory=lambda: array("q"))
-
-    def place(self, item: str) -> tuple[int, int] | None:
-        position = self.rows.get(item)
-        return (self.offsets[position], self.lines[position]) if position is not None else None
-
-
-def _index(path: str | Path) -> _Index:
-    index = _Index(os.path.realpath(path))
-    for row in iter_rows(path):
-        item = row_id(row)
-        position = index.rows.setdefault(item, len(index.lines))
-        if position < len(index.lines):
-            earlier = f"{path}, line {index.lines[position]}"
-            hint = " The rows name a 'system': keep those of one." if "system" in row.values else ""
-            raise row.refuse(f"the id {item!r} stands already in {earlier}; ids must be unique (as text).{hint}")
-        index.offsets.append(row.offset)
-        index.lines.append(row.number)
-    return index
-
-
-def _places(wanted: _Index, given: _Index) -> Iterator[_Place]:
-    for item, position in wanted.rows.items():
-        yield _Place(item, (wanted.offsets[position], wanted.lines[position]), given.place(item))
-
-
-def _scored_chunks(source: _Source, places: Iterator[_Place], processes: int) -> Iterator[list[_Scored]]:
-    """Scored chunks in the order of the places, whatever process is done first."""
-    chunks = iter(lambda: list(islice(places, CHUNK)), [])
+@contextmanager
+def _pool(workers: int | None, count: int) -> Generator[ProcessPoolExecutor | None]:
+    """Processes for `count` items; None where this one does the work."""
+    processes = workers if workers is not None else _cores() if count >= MANY_ITEMS else 1
     if processes <= 1:
-        yield from (_score_chunk(source, chunk) for chunk in chunks)
+        yield None
         return
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_ignore_interrupts)
     try:
-        under_way: deque[Future[list[_Scored]]] = deque()
-        for chunk in chunks:
-            under_way.append(pool.submit(_score_chunk, source, chunk))
-            if len(under_way) >= 4 * processes:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+        yield pool
     except BrokenProcessPool as error:
         raise PlansmithError(
             "a scoring process ended before its work was done (killed, or out of memory?). Run again with --workers 1."
@@ -285,15 +248,33 @@ def _scored_chunks(source: _Source, places: Iterator[_Place], processes: int) ->
         pool.shutdown(cancel_futures=True)
 
 
-def _score_chunk(source: _Source, places: Sequence[_Place]) -> list[_Scored]:
+def _scored_chunks(
+    source: _Source, places: Iterator[Place], pool: ProcessPoolExecutor | None
+) -> Iterator[list[_Scored]]:
+    """Scored chunks in the order of the places, whatever process is done first."""
+    chunks = iter(lambda: list(islice(places, CHUNK)), [])
+    if pool is None:
+        yield from (_score_chunk(source, chunk) for chunk in chunks)
+        return
+    under_way: deque[Future[list[_Scored]]] = deque()
+    limit = 4 * _cores()  # enough that no process waits, few enough for the memory
+    for chunk in chunks:
+        under_way.append(pool.submit(_score_chunk, source, chunk))
+        if len(under_way) >= limit:
+            yield under_way.popleft().result()
+    while under_way:
+        yield under_way.popleft().result()
+
+
+def _score_chunk(source: _Source, places: Sequence[Place]) -> list[_Scored]:
     with open_rows(source.reference) as references, open_rows(source.candidate) as candidates:
         return [_score_place(source, place, references, candidates) for place in places]
 
 
-def _score_place(source: _Source, place: _Place, references: BinaryIO, candidates: BinaryIO) -> _Scored:
+def _score_place(source: _Source, place: Place, references: BinaryIO, candidates: BinaryIO) -> _Scored:
     catalog = _catalog(source.catalog)
-    right = reference_of(_again(references, source.shown[0], place.reference, place.id), catalog)
-    row = _again(candidates, source.shown[1], place.candidate, place.id) if place.candidate is not None else None
+    right = reference_of(row_again(references, source.shown[0], place.reference, place.id), catalog)
+    row = row_again(candidates, source.shown[1], place.candidate, place.id) if place.candidate is not None else None
     answer = answer_of(row) if row is not None else None
     score = score_answer(answer, right, catalog)
     text = ""
@@ -301,14 +282,6 @@ def _score_place(source: _Source, place: _Place, references: BinaryIO, candidate
         text = scored_item(source.system, place.id, answer, right, score, catalog).model_dump_json() + "\n"
     values = item_values(place.id, answer, right, score, catalog, marked=source.marked)
     return _Scored(values, text, right.invalid, right.steps, right.known_steps)
-
-
-def _again(file: BinaryIO, path: str, place: tuple[int, int], item: str) -> Row:
-    """The row of an item, which must be the one that was found there before."""
-    row = row_at(file, path, *place)
-    if row_id(row) != item:
-        raise row.refuse("the file was changed while it was read; run again when nothing writes to it.")
-    return row
 
 
 @lru_cache(maxsize=2)
@@ -323,11 +296,6 @@ def _ignore_interrupts() -> None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _write(file: TextIO | None, scored: Sequence[_Scored]) -> None:
-    if file is not None:
-        file.write("".join(item.row for item in scored))
 
 
 def _require_apart(items: str | Path | None, *inputs: str | Path) -> None:
@@ -363,7 +331,7 @@ class _Notes:
                 f"{self.first}). Give the catalog that the plans were made for."
             )
 
-    def sentences(self, reference: str | Path, candidate: str | Path, shared: int, given: int) -> tuple[str, ...]:
+    def sentences(self, joined: Joined, files: tuple[str | Path, str | Path]) -> tuple[str, ...]:
         found: list[str] = []
         if self.invalid:
             found.append(
@@ -371,11 +339,11 @@ class _Notes:
                 f"{self.catalog!r}: an answer equal to such a plan is 'equivalent' but not 'valid'. First: item "
                 f"{self.first}"
             )
-        if os.path.samefile(reference, candidate):
+        if os.path.samefile(*files):
             found.append("reference and candidate are the same file: every plan is compared with itself.")
-        elif not given:
-            found.append(f"{str(candidate)!r} has no rows: every item is a miss.")
-        elif not shared:
+        elif not joined.given.rows:
+            found.append(f"{str(files[1])!r} has no rows: every item is a miss.")
+        elif not joined.shared:
             found.append(
                 "no id of the candidates is an id of the reference: every item is a miss. Are these two a pair?"
             )

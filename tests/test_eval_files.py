@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,15 @@ WRONG = '[{"type":"now","args":{}}]'
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     CATALOG.save(tmp_path / "catalog.json")
     write(tmp_path / "test.jsonl", [{"id": e.id, "query": e.query, "plan": e.plan, "part": e.part} for e in EXAMPLES])
     write(tmp_path / "teacher.jsonl", [{"id": e.id, "text": RIGHT[e.query]} for e in EXAMPLES[:5]])
-    write(tmp_path / "student.jsonl", [{"query": e.query, "text": WRONG if i else "no"} for i, e in enumerate(EXAMPLES)])
-    yield tmp_path
+    write(
+        tmp_path / "student.jsonl", [{"query": e.query, "text": WRONG if i else "no"} for i, e in enumerate(EXAMPLES)]
+    )
+    return tmp_path
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -177,11 +177,7 @@ function graphs(item, answer, marks) {
     "section",
     { class: "graphs" },
     element("h3", {}, "As graphs"),
-    element(
-      "p",
-      { class: "note" },
-      "A line leads to the step that needs a result; its label is the parameter. Dashed: order only.",
-    ),
+    element("p", { class: "note" }, "A line leads to the step that needs a result. Dashed: order only."),
     element(
       "div",
       { class: "two" },
@@ -214,7 +210,7 @@ function rawText(item, answer) {
       textBlock(text, text.length),
     );
   });
-  return element("details", { class: "more", open: answer.plan === null }, element("summary", {}, "As text"), blocks);
+  return element("details", { class: "more" }, element("summary", {}, "As text"), blocks);
 }
 
 function textBlock(text, length) {
@@ -340,8 +336,8 @@ function oneSided(item, answer) {
     );
   const reference = answer.against === null ? null : item.references[answer.against];
   const left = reference ? cards(reference) : [absent("no reference")];
-  const words = answer.text === null ? "no answer" : "the text is not of the shape of a plan; it stands below";
-  const right = answer.plan ? cards(answer.plan) : [absent(words)];
+  const words = answer.text === null ? absent("no answer") : textBlock(answer.text, answer.length);
+  const right = answer.plan ? cards(answer.plan) : [words];
   grid.append(
     element(
       "div",

@@ -120,5 +120,12 @@ function startSections() {
   }
 }
 
+/* A narrow window starts with the first part only. */
+function startParts() {
+  if (!matchMedia("(max-width: 700px)").matches) return;
+  document.querySelectorAll("details.part").forEach((part, place) => (part.open = place === 0));
+}
+
 startTheme();
 startSections();
+startParts();

@@ -2,7 +2,7 @@
    the layers between on places of their own, so that no line crosses a box. */
 
 const BOX_HEIGHT = 34;
-const LAYER_GAP = 38;
+const LAYER_GAP = 34;
 const NODE_GAP = 18;
 const BEND_WIDTH = 12;
 
@@ -128,15 +128,7 @@ function edgePath(edge, nodes) {
     drawing("title", {}, `step ${edge.source} to step ${edge.target}: ${words}`),
     drawing("path", { class: "line", d: path }),
     drawing("path", { class: "tip", d: tip }),
-    edge.kind === "reference" && words ? edgeLabel(words, stops) : null,
   );
-}
-
-function edgeLabel(words, stops) {
-  const end = stops[stops.length - 1];
-  const before = stops[stops.length - 2];
-  const text = Array.from(words).length > 16 ? `${Array.from(words).slice(0, 15).join("")}…` : words;
-  return drawing("text", { class: "label", x: (end.x + before.x) / 2 + 6, y: (end.y + before.y) / 2 + 2 }, text);
 }
 
 function stepBox(node, step, mark) {

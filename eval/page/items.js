@@ -1,6 +1,6 @@
 /* The list of answers with its filters, and the dialog that shows one. The address keeps the filter and the answer. */
 
-const PAGE_ROWS = 100;
+const PAGE_ROWS = 50;
 const ANSWERS = DATA.items.flatMap((item) => item.answers.map((answer) => ({ item, answer })));
 const BY_ID = new Map(DATA.items.map((item) => [item.id, item]));
 const FILTERS = ["q", "system", "part", "fault", "against"];
@@ -167,7 +167,7 @@ function showAnswer(item, answer) {
     ),
     element(
       "h2",
-      { id: "answer-query", dir: "auto" },
+      { id: "answer-query", dir: "auto", tabindex: item.query_length > 400 ? "0" : null },
       shown(item.query || "(empty query)"),
       item.query_length > Array.from(item.query).length ? element("span", { class: "note" }, " … shortened") : null,
     ),

@@ -269,3 +269,34 @@ def test_config_sizes_are_counts_or_shares():
     for bad in ("-1", "1.5", '"a"'):
         with pytest.raises(ValidationError):
             size(bad)
+
+
+def test_near_duplicates_and_rows_too_near_to_a_test_row_are_dropped_and_counted(tmp_path: Path):
+    pytest.importorskip("rensa")
+    long = "Please tell me as soon as you can what the time is over there in the city of "
+    plan = [{"type": "time_now", "args": {}}]
+    rows = [{"query": f"{long}{name}", "plan": plan} for name in ("Lisbon", "Lisbon!?!", "Lisboa")]
+    rows += [{"query": f"{number} unlike questions about {number * 7}", "plan": plan} for number in range(30)]
+    rows.append({"query": f"{long}Lisbons", "plan": plan, "part": "handwritten"})
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = {
+        "kind": "jsonl",
+        "path": tmp_path / "rows.jsonl",
+        "catalog": Path(__file__).parent.parent / "golden" / "demo_catalog.json",
+    }
+    split = {"val": 2, "seen": 3, "unseen": 0}
+
+    def counts(name: str, **options: object) -> dict[str, int]:
+        config = DataConfig.model_validate({"source": source, "split": split} | options)
+        manifest = build_data(config, tmp_path / name, seed=1, progress=Silent())
+        counted = manifest.counts
+        kept = counted.train + counted.val + sum(counted.test.values())
+        assert kept + sum(counted.rejects.values()) == counted.read == len(rows)
+        return counted.rejects
+
+    plain = counts("plain")
+    near = counts("near", dedupe={})
+    apart = counts("apart", decontaminate={})
+    assert "near_duplicate" not in plain
+    assert near["near_duplicate"] >= 2
+    assert apart["contaminated"] >= 1

@@ -1,4 +1,4 @@
-"""Teachers that misbehave, through real HTTP: an answer is kept, rejected with its reason, or failed and asked again."""
+"""Teachers that misbehave, through real HTTP: answers are kept, rejected with a reason, or failed and asked again."""
 
 from __future__ import annotations
 

@@ -202,6 +202,7 @@ def test_the_number_of_processes_and_the_order_of_the_rows_change_no_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(scoring, "CHUNK", 1)
+    monkeypatch.setattr(scoring, "MANY_ITEMS", 1)
     reference, candidate = lines(tmp_path / "r.jsonl", ROWS), lines(tmp_path / "c.jsonl", GIVEN)
     found = score_files(CATALOG, reference, candidate, by_part=True, items=tmp_path / "1.jsonl", system="s")
     assert found == score_files(

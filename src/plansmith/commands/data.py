@@ -10,11 +10,13 @@ Examples:
   plansmith data stats --run out/quickstart
   plansmith data show --run out/quickstart --part handwritten --limit 5
   plansmith data show --run out/quickstart --part rejects
+  plansmith data export --run out/quickstart --to out/assistant     (Parquet, JSONL and a card, for load_dataset)
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plansmith.commands.shared import add_recipe_options, overrides, recipe_of, settings_asked, source_flags
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{queries,teach,build,stats,show}")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{queries,teach,build,stats,show,export}")
     queries = actions.add_parser("queries", help="collect what the teacher is asked", allow_abbrev=False)
     add_recipe_options(queries)
     queries.set_defaults(action_run=_queries, factory=True)
@@ -37,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     build.set_defaults(action_run=_build)
     stats = actions.add_parser("stats", help="how many rows of each part; what was dropped and why", allow_abbrev=False)
     add_recipe_options(stats, run_too=True)
+    stats.add_argument("--html", metavar="FILE", help="also write a page of plots")
     stats.set_defaults(action_run=_stats)
     show = actions.add_parser("show", help="rows with their plans", allow_abbrev=False)
     add_recipe_options(show, run_too=True)
@@ -47,6 +50,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--start", type=int, default=0, metavar="N", help="pass over so many rows (default: 0)")
     show.add_argument("--limit", type=int, default=10, metavar="N", help="at most so many rows (default: 10)")
     show.set_defaults(action_run=_show)
+    export = actions.add_parser("export", help="a folder to share: Parquet, JSONL, data card", allow_abbrev=False)
+    add_recipe_options(export, run_too=True)
+    export.add_argument("--to", required=True, metavar="DIR", help="the folder to write; an earlier export is replaced")
+    export.add_argument("--title", help="title of the card (default: the run's name)")
+    export.add_argument("--about", metavar="FILE", help="Markdown file that the card begins with")
+    export.set_defaults(action_run=_export)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -124,6 +133,30 @@ def _stats(args: argparse.Namespace) -> int:
     folder = recipe_of(args).directory
     require_data(folder)
     draw(*stats(folder))
+    if getattr(args, "html", None):
+        from plansmith.data.stats import folder_stats
+        from plansmith.data.stats_show import write_stats_html
+
+        write_stats_html(folder_stats(folder), Path(args.html), title=folder.name)
+        print(f"Plots: {args.html}")
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from plansmith.data.card import CardText
+    from plansmith.data.export import export_data
+    from plansmith.data.stats_show import stats_tables
+    from plansmith.stages import require_data
+    from plansmith.terminal import draw
+
+    folder = recipe_of(args).directory
+    require_data(folder)
+    try:
+        about = Path(args.about).read_text(encoding="utf-8") if args.about else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--about {args.about!r} cannot be read as UTF-8 text: {error}.") from error
+    draw(*stats_tables(export_data(folder, Path(args.to), CardText(args.title or folder.name, about))))
+    print(f"Data set: {args.to} (datasets.load_dataset({args.to!r}))")
     return 0
 
 

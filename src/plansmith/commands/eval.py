@@ -112,7 +112,8 @@ def _system(args: argparse.Namespace) -> dict[str, Any]:
         endpoint = {"url": planner, "model": args.model, "api_key_env": args.key_env}
         found = {"kind": "openai", "endpoint": endpoint, "server_pid": args.server_pid, "name": args.model}
     elif Path(planner).is_dir():
-        found = {"kind": "local", "base": planner, "adapter": args.adapter, "name": Path(args.adapter or planner).resolve().name}
+        folder = Path(args.adapter or planner).resolve()
+        found = {"kind": "local", "base": planner, "adapter": args.adapter, "name": folder.name}
     elif Path(planner).is_file():
         found = {"kind": "recorded", "path": planner, "name": Path(planner).stem}
     else:
