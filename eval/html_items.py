@@ -259,7 +259,7 @@ def _length(part: str | tuple[str]) -> int:
 
 def _edges(step: Step, index: int) -> Iterable[Edge]:
     for reference in references(step.args):
-        label = str(reference.place[0])[:MAX_VALUE]
+        label = str(reference.place[0] if reference.place else "args")[:MAX_VALUE]
         yield Edge(source=reference.step, target=index, kind=EdgeKind.REFERENCE, label=label)
     for source in step.after:
         yield Edge(source=source, target=index, kind=EdgeKind.AFTER)

@@ -116,3 +116,14 @@ def test_data_of_another_catalog_is_refused_with_both_hashes(out: Path):
     assert (code, shown) == (2, "")
     assert "0" * 64 in told
     assert known in told
+
+
+def test_the_data_of_a_run_can_be_exported_and_plotted(out: Path, tmp_path: Path):
+    code, shown, told = run(out, "data", "export", *RECIPE[:2], "--to", str(tmp_path / "shared"))
+    assert code == 0, told
+    assert "load_dataset" in shown
+    assert (tmp_path / "shared" / "README.md").read_text().startswith("---\n")
+    assert list((tmp_path / "shared" / "parquet").glob("*.parquet"))
+    code, shown, told = run(out, "data", "stats", *RECIPE[:2], "--html", str(tmp_path / "plots.html"))
+    assert code == 0, told
+    assert (tmp_path / "plots.html").stat().st_size > 10_000

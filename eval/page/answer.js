@@ -13,7 +13,8 @@ const MARK_SIGNS = { same: "", changed: "≠", missing: "−", extra: "+" };
 function pairMarks(pair, reference, candidate) {
   const left = pair.reference === null ? null : reference.steps[pair.reference];
   const right = pair.candidate === null ? null : candidate.steps[pair.candidate];
-  const marks = { left: {}, right: {}, leftStep: "missing", rightStep: "extra" };
+  const none = () => Object.create(null); /* parameters may have any name, `__proto__` too */
+  const marks = { left: none(), right: none(), leftStep: "missing", rightStep: "extra" };
   const facing = left && right && left.worker === right.worker;
   const changed = new Set(pair.changed);
   const names = {

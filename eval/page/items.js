@@ -97,13 +97,13 @@ function listRow(row, place) {
   );
   return element(
     "tr",
-    { onclick: () => openAnswer(place, button) },
-    element("td", { class: "query" }, button),
-    element("td", {}, systemName(answer.system)),
-    element("td", {}, shown(item.part)),
-    element("td", {}, faultPill(answer.fault)),
-    element("td", { class: "num" }, count(answer.completion_tokens)),
-    element("td", { class: "num" }, short(answer.seconds)),
+    { role: "row", onclick: () => openAnswer(place, button) },
+    element("td", { role: "cell", class: "query" }, button),
+    element("td", { role: "cell" }, systemName(answer.system)),
+    element("td", { role: "cell" }, shown(item.part)),
+    element("td", { role: "cell" }, faultPill(answer.fault)),
+    element("td", { role: "cell", class: "num" }, count(answer.completion_tokens)),
+    element("td", { role: "cell", class: "num" }, short(answer.seconds)),
   );
 }
 
@@ -267,6 +267,7 @@ function startItems() {
   });
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   dialog.addEventListener("close", () => {
+    if (dialog.open) return; /* another answer was opened at once */
     keepAddress();
     const buttons = document.querySelectorAll("#list button.open");
     const row = buttons[state.open] || (state.opener?.isConnected ? state.opener : null);

@@ -87,7 +87,7 @@ ANSWERS: dict[str, dict[int, str]] = {
         2: json.dumps([quote(f"B{OVERRIDE}")]),
         3: HUGE,
         4: json.dumps([quote("D"), {"type": "convert", "args": {"amount": {"$from": "/1/price"}, "target": "CHF"}}]),
-        5: json.dumps([quote("Q")]),
+        5: '[{"type":"quote","args":{"symbol":"Q","__proto__":1}}]',
         6: json.dumps([{"type": "send", "args": {"to": IMAGE, "text": "hi"}}]),
         7: "",
         8: json.dumps([quote("H")]),

@@ -1,4 +1,4 @@
-"""The page's text and data: what is embedded, how plans face each other, and that nothing written by a model is markup."""
+"""The page's text and data: what is embedded, how plans face each other, and that no text of a model is markup."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ def test_embedded_json_holds_any_text_and_ends_no_element(value: Any):
 def test_embedded_json_holds_lone_surrogates_and_null_bytes():
     value = ["\ud800", "\x00", "\udfff\u2028</script><!--"]
     text = safe_json(value)
-    assert text.encode() and "</" not in text and "<!--" not in text
+    assert text.encode()
+    assert "</" not in text
+    assert "<!--" not in text
     assert json.loads(text) == value
 
 
@@ -126,7 +128,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: p
 
 def test_every_metric_and_fault_has_its_words():
     assert set(MEANING) == set(METRICS)
-    assert list(FAULTS)[0] is FirstFault.RIGHT
+    assert next(iter(FAULTS)) is FirstFault.RIGHT
     assert set(FAULTS) == set(FirstFault)
     assert set(METRICS) > LOWER_IS_BETTER
 
@@ -137,7 +139,7 @@ def test_tables_say_what_the_report_says(trial: Evaluation):
     assert metric.value is not None
     assert f'<span class="value">{100 * metric.value:.1f}</span>' in text
     assert f'title="{metric.hits} of {metric.scored}, 0 not scored"' in text
-    assert [part for part in parts_of(trial.report)] == ["overall", "seen", "unseen", "renamed"]
+    assert parts_of(trial.report) == ["overall", "seen", "unseen", "renamed"]
     for words in (
         "Teacher and student",
         "Against the teacher" if len(trial.report.headline) > 1 else "against the teacher",
