@@ -48,9 +48,15 @@ def teacher_table(
         _teacher_row(label, student, teacher, sampled, items, set(names), draws)
         for label, names in parts.items()
         for student in students
+        if _was_asked(items[student], names) and _was_asked(items[teacher], names)
     ]
     temperature = info[sampled].temperature if sampled is not None and sampled in info else None
     return TeacherTable(teacher=teacher, sampled=sampled, temperature=temperature, rows=tuple(rows))
+
+
+def _was_asked(items: Sequence[ScoredItem], parts: Sequence[str]) -> bool:
+    """Whether a system has items in some of the parts; one that was not asked has no numbers there."""
+    return any(item.part in parts for item in items)
 
 
 def _sampled_teacher(

@@ -129,6 +129,15 @@ def test_a_system_that_was_not_asked_a_variant_is_not_scored_there():
     assert "### renamed (0 items)" in markdown(report)
 
 
+def test_a_student_that_was_not_asked_a_part_has_no_row_there():
+    variant = Suite("renamed", CATALOG, tuple(map(renamed, EXAMPLES)))
+    asked = [run(e, "teacher", RIGHT[e.query]) for e in variant.examples]
+    suites = Suite("plain", CATALOG, tuple(EXAMPLES)), variant
+    table = report_of([*teacher_rows(), *student_rows(), *asked], infos(), *suites, teacher="teacher").teacher
+    assert table is not None
+    assert {row.part for row in table.rows} == {"seen", "handwritten", "overall"}
+
+
 def test_the_numbers_survive_json():
     report = report_of([*teacher_rows(), *student_rows()], infos(), teacher="teacher")
     assert Report.model_validate_json(json.dumps(json.loads(report.model_dump_json()))) == report
