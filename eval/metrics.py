@@ -285,18 +285,25 @@ def _compare(reading: Reading, reference: PlanView) -> _Comparison:
     worker = _worker_counts(view.plan, reference.plan)
     if reading.plan is not None and view.canonical == reference.canonical:
         return _Comparison(True, worker, Counts(reference.arguments, 0, 0), view, reference)
-    whole = _bijection(view, reference)
+    whole = bijection(view, reference)
     mapping = dict(enumerate(whole)) if whole is not None else align(view.graph, reference.graph)
     matched = matched_arguments(view.graph, reference.graph, mapping)
     argument = Counts(matched, view.arguments - matched, reference.arguments - matched)
     return _Comparison(reading.plan is not None and whole is not None, worker, argument, view, reference)
 
 
-def _bijection(ours: PlanView, theirs: PlanView) -> list[int] | None:
-    """The one-to-one mapping of steps of equivalent plans; plans beyond `COMPARED_STEPS` are only equal as texts."""
-    if len(ours.plan.steps) != len(theirs.plan.steps) or len(ours.plan.steps) > COMPARED_STEPS:
+def bijection(candidate: PlanView, reference: PlanView) -> list[int] | None:
+    """For each step of the candidate its counterpart in the reference, or None where the plans are not equivalent.
+
+    A candidate that refers to a later step is equivalent only to a reference that does so too. Plans beyond
+    `COMPARED_STEPS` are only equal as texts.
+    """
+    size = len(reference.plan.steps)
+    if len(candidate.plan.steps) != size or size > COMPARED_STEPS:
         return None
-    return isomorphism(ours.graph, theirs.graph)
+    if reference.is_ordered and not candidate.is_ordered:
+        return None
+    return isomorphism(candidate.graph, reference.graph)
 
 
 def _worker_counts(candidate: Plan, reference: Plan) -> Counts:
