@@ -219,7 +219,7 @@ def size(value: float | None) -> str:
     if value is None:
         return "\u2013"
     for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
+        if value < 999.5:  # three digits at most, also after rounding
             return f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} GiB"

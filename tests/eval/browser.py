@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,6 +76,14 @@ def watch(
     return watched
 
 
+def until(page: Any, expression: str, *, seconds: float = 20) -> None:
+    """Wait until an expression is true. (Playwright's own way evaluates text in the page, which its policy forbids.)"""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"still not true: {expression}"
+        page.wait_for_timeout(20)
+
+
 def wait_for_plots(page: Any, number: int) -> None:
     """Until all plots are drawn."""
-    page.wait_for_function(f"document.querySelectorAll('figure.plot .chart svg').length >= {number}", timeout=20_000)
+    until(page, f"document.querySelectorAll('figure.plot .chart svg').length >= {number}")

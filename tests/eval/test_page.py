@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from plansmith.eval.html import write_html
-from tests.eval.browser import Watched, chromium, wait_for_plots, watch
+from tests.eval.browser import Watched, chromium, until, wait_for_plots, watch
 from tests.eval.pages import evaluation
 
 pytestmark = pytest.mark.slow
@@ -89,7 +90,7 @@ def test_another_choice_draws_another_plot(browser: Any, file: Path):
     figure = page.locator("figure.plot").nth(0)
     before = figure.locator("svg").inner_html()
     figure.locator("select").select_option(label="parsed")
-    page.wait_for_function("before => document.querySelector('figure.plot svg')?.innerHTML !== before", arg=before)
+    until(page, f"document.querySelector('figure.plot svg')?.innerHTML !== {json.dumps(before)}")
     assert "parsed" in figure.locator("svg").text_content()
     close(watched)
 
@@ -108,7 +109,7 @@ def test_filters_change_the_rows_and_the_address_keeps_them(browser: Any, file: 
     page.wait_for_selector("#count:not(:empty)")
     assert shown(page) == f"1 of {ANSWERS} answers, 1 wrong"
     page.click("#reset")
-    page.wait_for_function(f"document.querySelector('#count').textContent.startsWith('{ANSWERS} of')")
+    until(page, f"document.querySelector('#count').textContent.startsWith('{ANSWERS} of')")
     page.fill("#filter-q", "price chf")
     assert rows(page) == 2
     page.fill("#filter-q", "no such words")
@@ -158,7 +159,7 @@ def test_an_answer_opened_by_its_address_can_be_left_for_the_next(browser: Any, 
     watched = watch(browser, file, fragment="#system=small&item=item-0&of=small")
     page = watched.page
     page.evaluate("location.hash = 'system=small&item=item-4&of=small'")
-    page.wait_for_function("document.querySelector('#answer').dataset.item === 'item-4'")
+    until(page, "document.querySelector('#answer').dataset.item === 'item-4'")
     page.wait_for_timeout(100)
     page.keyboard.press("ArrowRight")
     assert page.text_content("#answer-query") == "nothing to do"
@@ -211,7 +212,7 @@ def test_texts_have_enough_contrast(browser: Any, file: Path, theme: str):
     assert page.evaluate(CONTRAST) == []
     for item in ("item-0", "item-2", "item-6", "item-7"):
         page.evaluate(f"location.hash = 'item={item}&of=small'")
-        page.wait_for_function(f"document.querySelector('#answer').dataset.item === '{item}'")
+        until(page, f"document.querySelector('#answer').dataset.item === '{item}'")
         page.evaluate("document.querySelectorAll('dialog details').forEach((d) => (d.open = true))")
         assert page.evaluate(CONTRAST) == []
     close(watched)
@@ -227,7 +228,7 @@ def test_the_theme_can_be_chosen_and_plots_follow(browser: Any, file: Path):
     page.click("#theme")
     page.click("#theme")
     assert page.text_content("#theme") == "Theme: dark"
-    page.wait_for_function(f"{label} !== '{before[1]}'")
+    until(page, f"{label} !== '{before[1]}'")
     dark = page.evaluate(background)
     assert dark != before[0]
     page.reload()
@@ -247,7 +248,7 @@ def test_nothing_is_wider_than_a_phone(browser: Any, file: Path):
     )
     for item in range(9):
         page.evaluate(f"location.hash = 'item=item-{item}&of=small'")
-        page.wait_for_function(f"document.querySelector('#answer').dataset.item === 'item-{item}'")
+        until(page, f"document.querySelector('#answer').dataset.item === 'item-{item}'")
         page.evaluate("document.querySelectorAll('dialog details').forEach((d) => (d.open = true))")
         assert page.evaluate("document.querySelector('#answer').scrollWidth") <= 360
     close(watched)
@@ -260,7 +261,7 @@ def test_plots_take_the_width_of_a_turned_phone(browser: Any, file: Path):
     width = "document.querySelector('figure.plot svg').getBoundingClientRect().width"
     narrow = page.evaluate(width)
     page.set_viewport_size({"width": 740, "height": 360})
-    page.wait_for_function(f"{width} > {narrow} + 200")
+    until(page, f"{width} > {narrow} + 200")
     close(watched)
 
 
@@ -270,9 +271,10 @@ def test_hostile_texts_are_shown_and_do_nothing(browser: Any, file: Path):
     for item in range(9):
         for system in ("small", "large"):
             page.evaluate(f"location.hash = 'item=item-{item}&of={system}'")
-            page.wait_for_function(
+            until(
+                page,
                 f"document.querySelector('#answer').dataset.item === 'item-{item}' && "
-                f"document.querySelector('#answer').dataset.system === '{system}'"
+                f"document.querySelector('#answer').dataset.system === '{system}'",
             )
             page.evaluate("document.querySelectorAll('dialog details').forEach((d) => (d.open = true))")
     page.wait_for_timeout(200)
@@ -280,14 +282,14 @@ def test_hostile_texts_are_shown_and_do_nothing(browser: Any, file: Path):
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 3
     page.evaluate("location.hash = 'item=item-1&of=small'")
-    page.wait_for_function("document.querySelector('#answer').dataset.item === 'item-1'")
+    until(page, "document.querySelector('#answer').dataset.item === 'item-1'")
     assert "<img src=x onerror=" in page.text_content("#answer .pair pre")
     page.evaluate("location.hash = 'item=item-2&of=small'")
-    page.wait_for_function("document.querySelector('#answer').dataset.item === 'item-2'")
+    until(page, "document.querySelector('#answer').dataset.item === 'item-2'")
     assert {"U+202E", "U+2069", "U+0000"} <= set(page.locator("#answer-query .control").all_text_contents())
     assert "\u202e" not in page.text_content("#answer")
     page.evaluate("location.hash = 'item=item-5&of=small'")
-    page.wait_for_function("document.querySelector('#answer').dataset.item === 'item-5'")
+    until(page, "document.querySelector('#answer').dataset.item === 'item-5'")
     assert page.locator("#answer .arg.extra dt").all_text_contents() == ["symbol", "__proto__"]
     close(watched)
 
@@ -300,7 +302,7 @@ def test_the_policy_stops_scripts_that_are_not_the_pages_own(browser: Any, file:
         " document.body.append(s); }"
     )
     page.evaluate("void setTimeout(() => { try { eval('window.pwned = 4') } catch (e) { window.stopped = e.name } })")
-    page.wait_for_function("window.stopped !== undefined || window.pwned")
+    until(page, "window.stopped !== undefined || window.pwned")
     assert page.evaluate("[window.pwned, window.stopped]") == [None, "EvalError"]
     assert any("Content Security Policy" in text for text in watched.complaints)
     page.context.close()
