@@ -21,9 +21,9 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
 
 from plansmith.contract.amounts import numbers_in_words, scaled_numbers
-from plansmith.contract.catalog import Catalog, Worker
+from plansmith.contract.catalog import Catalog
 from plansmith.contract.plan import FORMAT, FROM, LITERAL, WITH, Json, Plan, dumps, pointer_text
-from plansmith.contract.schema import branches, schema_at
+from plansmith.contract.schema import branches, child_schema
 from plansmith.contract.values import value_key
 
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -169,14 +169,16 @@ def invented(plan: Plan, query: Query, catalog: Catalog) -> tuple[Invented, ...]
     or one around it by `enum`, `const` or `default`. What grounds a literal: `is_grounded`.
     """
     found: list[Invented] = []
+    documented = _documented(catalog)
     for index, step in enumerate(plan.steps):
         worker = catalog.get(step.type)
+        seen = {(): _Seen(worker.args if worker is not None else True, step.args, False)}
         for name, value in step.args.items():
-            known = _documented(catalog).get((step.type, name), frozenset())
+            known = documented.get((step.type, name), frozenset())
             if value_key(value) in known:
                 continue
             for place, item in _literals(value, (name,)):
-                if not is_grounded(item, query) and not (len(place) > 1 and _is_given(worker, step.args, place)):
+                if not is_grounded(item, query) and not _is_given(place, seen):
                     found.append(Invented((index, "args", *place), item))
     return tuple(found)
 
@@ -276,13 +278,36 @@ def _given(schema: Any, root: Any) -> frozenset[Hashable]:
     return frozenset(found)
 
 
-def _is_given(worker: Worker | None, args: dict[str, Json], place: Tokens) -> bool:
-    """Whether the schema gives the value at a place inside an argument, or one around it."""
-    if worker is None or LITERAL in place or FORMAT in place or WITH in place:
+class _Seen(NamedTuple):
+    """A place in the arguments of a step."""
+
+    schema: Any
+    value: Json
+    given: bool
+    """Whether the schema gives this value, or one around it, inside an argument."""
+
+
+def _is_given(place: Tokens, seen: dict[Tokens, _Seen]) -> bool:
+    """Whether the schema gives the value at a place inside an argument, or one around it.
+
+    Args:
+        place: tokens below the step's arguments.
+        seen: places that were looked at, at first `args` itself with the worker's schema; grows.
+
+    """
+    if len(place) < 2 or LITERAL in place or FORMAT in place or WITH in place:
         return False
-    value: Json = args
-    for depth, token in enumerate(place, 1):
-        value = value[token]
-        if depth > 1 and value_key(value) in _given(schema_at(worker.args, place[:depth], args), worker.args):
-            return True
-    return False
+    return _look(place, seen).given
+
+
+def _look(place: Tokens, seen: dict[Tokens, _Seen]) -> _Seen:
+    if (known := seen.get(place)) is not None:
+        return known
+    around = _look(place[:-1], seen)
+    if around.given or isinstance(around.schema, bool):  # the same holds for all that is inside
+        return around
+    root, token = seen[()].schema, place[-1]
+    schema, value = child_schema(around.schema, root, token, around.value), around.value[token]
+    keys = _given(schema, root) if len(place) > 1 else frozenset[Hashable]()
+    seen[place] = _Seen(schema, value, bool(keys) and value_key(value) in keys)
+    return seen[place]

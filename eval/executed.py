@@ -29,6 +29,7 @@ class Execution(NamedTuple):
 
 
 MISS = Execution(False, False)
+REACHED = Execution(True, True)
 
 
 def record_of(reference: Plan, results: Sequence[Json]) -> tuple[RecordedCall, ...] | None:

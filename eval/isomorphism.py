@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from plansmith.eval.graph import Graph
 
-SEARCHED_STEPS = 64
-"""Longest plans that are searched."""
+SEARCHED_STEPS = 16
+"""Longest plans that are searched: the most steps of a valid plan. Some pairs of 50 steps would take seconds."""
 
 Edges = tuple[tuple[int, int], ...]
 """For each edge from or to a node a number for its kind and end, far apart from the next, and the other node."""

@@ -44,7 +44,7 @@ from plansmith.contract.grounding import Query, invented
 from plansmith.contract.plan import Json, Plan
 from plansmith.contract.records import AllowedCalls
 from plansmith.eval.bfcl import bfcl_ast, bfcl_ast_greedy
-from plansmith.eval.executed import MISS, record_of, run_on_record
+from plansmith.eval.executed import MISS, REACHED, record_of, run_on_record
 from plansmith.eval.isomorphism import isomorphism
 from plansmith.eval.matching import align, matched_arguments
 from plansmith.eval.nestful import NestfulScore, nestful_score
@@ -187,7 +187,7 @@ def score_item(
     found: dict[str, Any] = {}
     found |= _against_references(reading, views) if views else {}
     found |= _grounding(reading, query, catalog) if query is not None else {}
-    found |= _execution(reading, views[0].plan, results) if views and results is not None else {}
+    found |= _execution(reading, views[0], results) if views and results is not None else {}
     found |= _bfcl(reading, allowed, catalog) if allowed is not None else {}
     return ItemScore(
         parsed=reading.parsed,
@@ -199,8 +199,7 @@ def score_item(
 
 
 def _view(reference: Json, catalog: Catalog) -> PlanView:
-    plan = Plan.from_json(reference)
-    return PlanView(plan, plan.canonical(catalog))
+    return PlanView(Plan.from_json(reference), catalog)
 
 
 def _against_references(reading: Reading, views: Sequence[PlanView]) -> dict[str, Any]:
@@ -209,9 +208,9 @@ def _against_references(reading: Reading, views: Sequence[PlanView]) -> dict[str
     nestful = max((nestful_score(reading.view, view) for view in views), key=_nestful_rank)
     empty = [not view.plan.steps for view in views]
     return {
-        "exact": reading.plan is not None and any(_canonical(reading) == view.canonical for view in views),
+        "exact": reading.view is not None and any(map(reading.view.same_text, views)),
         "equivalent": nearest.equivalent,
-        "dag_isomorphic": reading.view is not None and any(dag_isomorphic(reading.view, view) for view in views),
+        "dag_isomorphic": nearest.equivalent or _any_isomorphic(reading.view, views),
         "nestful_full_match": nestful.full,
         "nestful_partial_match": nestful.partial,
         "nestful_f1_functions": Counts(*nestful.functions),
@@ -224,8 +223,8 @@ def _against_references(reading: Reading, views: Sequence[PlanView]) -> dict[str
     }
 
 
-def _canonical(reading: Reading) -> str | None:
-    return reading.view.canonical if reading.view is not None else None
+def _any_isomorphic(candidate: PlanView | None, views: Sequence[PlanView]) -> bool:
+    return candidate is not None and any(dag_isomorphic(candidate, view) for view in views)
 
 
 def _nestful_rank(score: NestfulScore) -> tuple[bool, float, float, float]:
@@ -246,13 +245,15 @@ def _query(text: str) -> Query:
     return Query(text)
 
 
-def _execution(reading: Reading, reference: Plan, results: list[Json]) -> dict[str, Any]:
+def _execution(reading: Reading, reference: PlanView, results: list[Json]) -> dict[str, Any]:
     """`executed` and `answer_match`; an answer that is not valid is a miss."""
-    record = record_of(reference, results)
+    record = record_of(reference.plan, results)
     if record is None:
         return {}
-    valid = reading.plan is not None and reading.valid
-    found = run_on_record(reading.plan, reference, record) if valid and reading.plan is not None else MISS
+    found = MISS
+    if reading.view is not None and reading.valid:
+        same = reading.view.same_text(reference)  # the recorded calls in the recorded order
+        found = REACHED if same else run_on_record(reading.view.plan, reference.plan, record)
     return {"executed": found.executed, "answer_match": found.answer_match}
 
 
@@ -283,7 +284,7 @@ def _compare(reading: Reading, reference: PlanView) -> _Comparison:
         missed = Counts(0, 0, max(1, len(reference.plan.steps))), Counts(0, 0, max(1, reference.arguments))
         return _Comparison(False, *missed, None, reference)
     worker = _worker_counts(view.plan, reference.plan)
-    if reading.plan is not None and view.canonical == reference.canonical:
+    if view.same_text(reference):
         return _Comparison(True, worker, Counts(reference.arguments, 0, 0), view, reference)
     whole = bijection(view, reference)
     mapping = dict(enumerate(whole)) if whole is not None else align(view.graph, reference.graph)
@@ -301,9 +302,8 @@ def bijection(candidate: PlanView, reference: PlanView) -> list[int] | None:
     size = len(reference.plan.steps)
     if len(candidate.plan.steps) != size or size > COMPARED_STEPS:
         return None
-    if reference.is_ordered and not candidate.is_ordered:
-        return None
-    return isomorphism(candidate.graph, reference.graph)
+    found = isomorphism(candidate.graph, reference.graph)
+    return found if candidate.is_ordered or not reference.is_ordered else None
 
 
 def _worker_counts(candidate: Plan, reference: Plan) -> Counts:

@@ -38,10 +38,12 @@ class NestfulScore(NamedTuple):
 
 def nestful_score(candidate: PlanView | None, reference: PlanView) -> NestfulScore:
     """One answer against one reference; an answer that cannot be read misses everything, at least one element."""
-    theirs = _calls(reference.graph)
     functions, parameters = _functions(reference.graph), _parameters(reference.graph)
     if candidate is None:
         return NestfulScore((0, 0, max(1, functions.total())), (0, 0, max(1, parameters.total())), 0.0, False)
+    if candidate.same_text(reference):
+        return NestfulScore((functions.total(), 0, 0), (parameters.total(), 0, 0), 1.0, True)
+    theirs = _calls(reference.graph)
     ours = _calls(candidate.graph)
     longer = max(len(candidate.plan.steps), len(reference.plan.steps))
     shared = (Counter(ours) & Counter(theirs)).total()
@@ -49,7 +51,7 @@ def nestful_score(candidate: PlanView | None, reference: PlanView) -> NestfulSco
         _overlap(_functions(candidate.graph), functions),
         _overlap(_parameters(candidate.graph), parameters),
         shared / longer if longer else 1.0,
-        candidate.canonical is not None and longer == len(ours) and ours == theirs,
+        candidate.well_shaped and longer == len(ours) and ours == theirs,
     )
 
 

@@ -13,7 +13,7 @@ from typing import cast
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.check import CheckResult, Fault, check_plan
 from plansmith.contract.parse import ParseError, parse_lenient, parse_plan_text, parse_plan_value
-from plansmith.contract.plan import Json, Plan, Step
+from plansmith.contract.plan import Json, Plan, Step, dumps
 from plansmith.eval.graph import Graph, graph_of
 
 COMPARED_STEPS = 256
@@ -31,8 +31,30 @@ class PlanView:
     """A plan with what several metrics need of it, made when first asked for."""
 
     plan: Plan
-    canonical: str | None
-    """Canonical text; None for a plan whose shape is wrong."""
+    catalog: Catalog | None
+    """The workers that give the order of arguments; None for a plan whose shape is wrong or that cannot be written."""
+
+    @property
+    def well_shaped(self) -> bool:
+        """Whether the shape is a plan's; arguments and references may be wrong."""
+        return self.catalog is not None
+
+    @cached_property
+    def canonical(self) -> str | None:
+        """Canonical text; None for a plan whose shape is wrong."""
+        return self.plan.canonical(self.catalog) if self.catalog is not None else None
+
+    @cached_property
+    def _written(self) -> str:
+        return dumps(self.plan.to_json())
+
+    def same_text(self, other: PlanView) -> bool:
+        """Whether both have canonical texts, and equal ones."""
+        if not self.well_shaped or not other.well_shaped:
+            return False
+        if self.plan != other.plan:
+            return False
+        return self._written == other._written or self.canonical == other.canonical  # 1 == 1.0, their texts differ
 
     @cached_property
     def graph(self) -> Graph:
@@ -103,7 +125,7 @@ def read_answer(candidate: Json | None, catalog: Catalog) -> Reading:
         return Reading(None, None, None, None)
     check = check_plan(candidate, catalog)
     if check.plan is not None:
-        return Reading(candidate, check, check.plan, PlanView(check.plan, check.plan.canonical(catalog)))
+        return Reading(candidate, check, check.plan, PlanView(check.plan, catalog))
     if not check.parsed:
         return Reading(candidate, check, None, None)
     parse = parse_plan_text if isinstance(candidate, str) else parse_plan_value
@@ -112,9 +134,10 @@ def read_answer(candidate: Json | None, catalog: Catalog) -> Reading:
         return Reading(candidate, check, None, PlanView(Plan(tuple(map(_readable_step, rows))), None))
     plan = Plan.from_json(rows)
     try:
-        return Reading(candidate, check, plan, PlanView(plan, plan.canonical(catalog)))
+        dumps(rows)
     except ValueError:  # a number too large to be held cannot be written either
         return Reading(candidate, check, None, PlanView(plan, None))
+    return Reading(candidate, check, plan, PlanView(plan, catalog))
 
 
 def is_well_shaped(candidate: Json, catalog: Catalog) -> bool:

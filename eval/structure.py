@@ -21,13 +21,14 @@ def dag_isomorphic(candidate: PlanView, reference: PlanView) -> bool:
     The shape must be a plan's; an answer that refers to a later step matches only a reference that does so too. A
     reference beyond the plan is no edge.
     """
-    if candidate.canonical is None or len(candidate.plan.steps) != len(reference.plan.steps):
+    if not candidate.well_shaped or len(candidate.plan.steps) != len(reference.plan.steps):
         return False
-    if candidate.canonical == reference.canonical:
+    if candidate.same_text(reference):
         return True
-    if len(reference.plan.steps) > COMPARED_STEPS or (reference.is_ordered and not candidate.is_ordered):
+    if len(reference.plan.steps) > COMPARED_STEPS:
         return False
-    return isomorphism(dependency_graph(candidate.graph), dependency_graph(reference.graph)) is not None
+    found = isomorphism(dependency_graph(candidate.graph), dependency_graph(reference.graph))
+    return found is not None and (candidate.is_ordered or not reference.is_ordered)
 
 
 def dependency_graph(graph: Graph) -> Graph:

@@ -236,3 +236,12 @@ def test_an_alignment_pairs_each_step_once_and_only_with_its_worker(plan: Steps,
 def test_graphs_of_unlike_size_are_not_isomorphic():
     one = graph_of(Plan.from_json([{"type": "F", "args": {}}]))
     assert isomorphism(one, graph_of(Plan(()))) is None
+
+
+def test_plans_too_long_to_be_valid_are_refined_and_not_searched(searches: list[int]):
+    ring = bipartite([[i, (i + 1) % 12] for i in range(12)], 12)
+    halves = bipartite([[6 * half + i, 6 * half + (i + 1) % 6] for half in (0, 1) for i in range(6)], 12)
+    assert same(ring, ring)
+    assert not same(ring, halves)
+    assert same([*halves, {"type": "H", "args": {}}], [*halves, {"type": "H", "args": {}}])
+    assert not searches

@@ -247,3 +247,56 @@ def test_no_answer_at_all_raises_and_its_counts_add_up(candidate: Any):
     assert found.argument_f1.tp + found.argument_f1.fn == 3
     assert found.valid <= found.registered <= found.parsed
     assert (found.fault is FirstFault.UNPARSEABLE) is not found.parsed
+
+
+@pytest.mark.parametrize(
+    "text", ["```json\n[]\n```", "Here you are: []", "[{'type': 'now', 'args': {}}]", '[{"type":"now","args":{}},]']
+)
+def test_text_that_only_the_lenient_parser_reads_is_repaired_and_still_a_miss(text: str):
+    for reference in ([], [{"type": "now", "args": {}}]):
+        found = score(text, reference)
+        assert (found.repaired, found.parsed, found.equivalent) == (True, False, False)
+        assert not found.abstained_right
+        assert not found.abstained_wrong
+
+
+@pytest.mark.parametrize("text", ["I cannot help", "", "{}", "[]"])
+def test_what_has_no_array_to_repair_or_needs_none_is_not_repaired(text: str):
+    assert score(text).repaired is False
+
+
+def test_an_empty_plan_is_a_right_or_a_wrong_abstention_by_its_references():
+    one: Steps = [{"type": "now", "args": {}}]
+    for answer, empty in (("[]", True), (one, False), ("no worker fits", False), (None, False)):
+        right, wrong, either = score(answer, []), score(answer, one), score(answer, one, [])
+        assert (right.abstained_right, right.abstained_wrong) == (empty, None)
+        assert (wrong.abstained_right, wrong.abstained_wrong) == (None, empty)
+        assert (either.abstained_right, either.abstained_wrong) == (empty, None)
+
+
+def test_bfcl_is_scored_where_its_possible_answer_is_known():
+    plan: Steps = [quote("AAPL")]
+    without = score(plan, plan)
+    assert (without.bfcl_ast, without.bfcl_ast_greedy) == (None, None)
+    for answer, right in ((plan, True), ([quote("MSFT")], False), ("no plan", False), (None, False)):
+        found = score_item(answer, [plan], CATALOG, allowed=[{"quote": {"symbol": ["AAPL", "Apple"]}}])
+        assert (found.bfcl_ast, found.bfcl_ast_greedy) == (right, right)
+
+
+def test_sixteen_equal_steps_are_counted_one_by_one():
+    alike: Steps = [quote("A")] * 16
+    assert score(alike, alike).argument_f1 == Counts(16, 0, 0)
+    found = score([*alike[:15], quote("B")], alike)
+    assert (found.equivalent, found.worker_f1, found.argument_f1) == (False, Counts(16, 0, 0), Counts(15, 1, 1))
+    assert score(alike[:4], alike).worker_f1 == Counts(4, 0, 12)
+    waits: Steps = [quote("A"), *[quote("A") | {"after": [0]}] * 15]
+    assert score(waits, alike).equivalent is False
+    assert score([*waits[:2], *reversed(waits[2:])], waits).equivalent is True
+
+
+def test_after_counts_for_equivalence_and_is_no_argument():
+    waits: Steps = [quote("A"), quote("B") | {"after": [0]}]
+    found = score([quote("A"), quote("B")], waits)
+    assert (found.equivalent, found.argument_f1, found.fault) == (False, Counts(2, 0, 0), FirstFault.REFERENCES)
+    assert score([quote("B"), quote("A") | {"after": [0]}], waits).equivalent is False
+    assert score([quote("A"), quote("B") | {"after": [0, 0]}], waits).equivalent is True
