@@ -325,12 +325,12 @@ def child_schema(schema: Schema, root: Schema, key: str | int, value: Json) -> S
     """Schema of a member of `value`, which is of `schema`; of several alternatives, the one that declares most keys."""
     best: Schema = True
     best_score = -1
-    keys = set(cast("dict[str, Json]", value)) if isinstance(value, dict) else set[str]()
+    keys = cast("dict[str, Json]", value) if isinstance(value, dict) else dict[str, Json]()
     for branch in branches(schema, root):
         if not isinstance(branch, dict) or type_name(value) not in types_of(branch, root):
             continue
         child, _ = _child(branch, str(key))
-        score = len(keys & set(cast("dict[str, Any]", branch).get("properties", {})))
+        score = sum(name in keys for name in cast("dict[str, Any]", branch).get("properties", {}))
         if child is not None and score > best_score:
             best, best_score = child, score
     return best
