@@ -9,6 +9,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from plansmith.contract.errors import ServiceError
 from plansmith.data.budget import BudgetReachedError, Purse
 
+_STARTED_AT_ONCE = 8
+"""Tasks that begin in one turn of the event loop; hundreds would keep it from everything else."""
+
 Job = TypeVar("Job")
 _Job = TypeVar("_Job", contravariant=True)
 
@@ -41,7 +44,7 @@ async def ask_all(jobs: Sequence[Job], desk: Desk[Job], purse: Purse, *, concurr
 
     """
     rounds = _Rounds(jobs, desk, purse, give_up_after)
-    tasks = [asyncio.create_task(rounds.work()) for _ in range(min(concurrency, len(jobs)))]
+    tasks = [asyncio.create_task(rounds.work(turn // _STARTED_AT_ONCE)) for turn in range(min(concurrency, len(jobs)))]
     try:
         if tasks:
             finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -70,7 +73,10 @@ class _Rounds(Generic[Job]):
         self.failures = 0
         """One after the other, up to now."""
 
-    async def work(self) -> None:
+    async def work(self, turn: int) -> None:
+        """Ask for one thing after the other, from that turn of the event loop on."""
+        for _ in range(turn):
+            await asyncio.sleep(0)
         while self.next < len(self.jobs) and self.purse.take():
             job = self.jobs[self.next]
             self.next += 1

@@ -92,9 +92,10 @@ class Purse:
 
     def _limit(self) -> str | None:
         budget, spent = self.budget, self.spent
-        requests = spent.requests + self._retries()
-        if budget.requests is not None and requests + 1 > budget.requests:
-            return f"{budget.requests} requests ({requests} made)"
+        if budget.requests is not None:
+            requests = spent.requests + self._retries()
+            if requests + 1 > budget.requests:
+                return f"{budget.requests} requests ({requests} made)"
         if budget.tokens is not None and self._would_be(spent.tokens, self._begun.tokens) > budget.tokens:
             return f"{budget.tokens} tokens ({spent.tokens} used)"
         if budget.money is not None:

@@ -1,10 +1,10 @@
 """A planner over any OpenAI-compatible endpoint: vLLM, llama.cpp, hosted models, teachers.
 
-Sends our prompt (`openai_request`) through the official client, reads whatever comes back (`openai_reply`) and checks
-every plan here. Requests are retried after 429 (waiting as long as the endpoint asks), 5xx, time-outs, broken
-connections and unusable answers; then the query fails with a `ServiceError`. What would fail for every query (wrong
-key, model or URL, a field that the endpoint does not know) raises an `EndpointRefusedError` at once. Everything odd is
-counted in `counts`. The key is read from the environment, and shown nowhere. Not covered: streaming.
+Sends our prompt (`openai_request`) through the official client (`openai_wire`), reads whatever comes back
+(`openai_reply`) and checks every plan here. Requests are retried after 429 (waiting as long as the endpoint asks), 5xx,
+time-outs, broken connections and unusable answers; then the query fails with a `ServiceError`. What would fail for
+every query (wrong key, model or URL, a field that the endpoint does not know) raises an `EndpointRefusedError` at once.
+Everything odd is counted in `counts`. The key is read from the environment, and shown nowhere. Not covered: streaming.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, NoReturn, Self
 from weakref import WeakKeyDictionary
 
 from plansmith.contract.catalog import Catalog
@@ -28,6 +28,7 @@ from plansmith.contract.prompt import Tokenizer
 from plansmith.contract.records import FinishReason
 from plansmith.contract.teaching import Teaching, answer_text
 from plansmith.serving.config import Constraint, EndpointConfig, OtherModel, Route
+from plansmith.serving.lean_http import HttpError, Response
 from plansmith.serving.limiter import AdaptiveLimiter, Slot
 from plansmith.serving.openai_errors import (
     EndpointRefusedError,
@@ -38,14 +39,10 @@ from plansmith.serving.openai_errors import (
 )
 from plansmith.serving.openai_reply import Event, Reply, UnusableReplyError, read_reply
 from plansmith.serving.openai_request import Asked, canary_request, plan_request
+from plansmith.serving.openai_wire import Wire
 
 if TYPE_CHECKING:
-    import httpx2
-    from openai import AsyncOpenAI
     from tenacity import RetryCallState
-
-_PATHS = {Route.CHAT: "/chat/completions", Route.COMPLETIONS: "/completions"}
-_CONNECT_SECONDS = 10.0
 
 
 class OpenAIPlanner:
@@ -87,7 +84,7 @@ class OpenAIPlanner:
         self._tokenizer = tokenizer
         self._teaching = teaching
         self._key = _read_key(config, environ)
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+        self._wires: WeakKeyDictionary[asyncio.AbstractEventLoop, Wire] = WeakKeyDictionary()
         self._accepted: set[tuple[str, bool]] = set()
         """Catalog hash and mode of requests that were answered: their form is right."""
 
@@ -114,7 +111,7 @@ class OpenAIPlanner:
             EndpointRefusedError: the endpoint refuses what would be the same for every query.
 
         """
-        self._client()
+        self._wire()
         begun = perf_counter()
         asked = plan_request(
             query,
@@ -174,9 +171,9 @@ class OpenAIPlanner:
 
     async def release(self) -> None:
         """Close the connections of the running event loop; the planner stays usable."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
+        wire = self._wires.pop(asyncio.get_running_loop(), None)
+        if wire is not None:
+            await wire.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -196,7 +193,28 @@ class OpenAIPlanner:
             QueryRefusedError: the endpoint refuses this request, though it answers others.
 
         """
+        try:
+            try:
+                reply = await self._attempt(asked, known)
+            except TryAgainError as error:
+                reply = await self._again(asked, known, error)
+        except TryAgainError as error:
+            self.counts[Event.FAILED] += 1
+            tried = f" after {self.config.retries + 1} attempts" if self.config.retries and not error.final else ""
+            raise ServiceError(f"{self._name} gave no answer{tried}: {error} {error.advice}") from None
+        self._note(reply)
+        return reply
+
+    async def _again(self, asked: Asked, known: bool, first: TryAgainError) -> Reply:
+        """Go on after a first attempt that failed."""
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
+
+        failed: list[TryAgainError] = [first]
+
+        async def attempt() -> Reply:
+            if failed:
+                raise failed.pop()
+            return await self._attempt(asked, known)
 
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self.config.retries + 1),
@@ -206,14 +224,7 @@ class OpenAIPlanner:
             sleep=asyncio.sleep,
             reraise=True,
         )
-        try:
-            reply = cast("Reply", await retrying(self._attempt, asked, known))
-        except TryAgainError as error:
-            self.counts[Event.FAILED] += 1
-            tried = f" after {self.config.retries + 1} attempts" if self.config.retries and not error.final else ""
-            raise ServiceError(f"{self._name} gave no answer{tried}: {error} {error.advice}") from None
-        self._note(reply)
-        return reply
+        return await retrying(attempt)
 
     def _note(self, reply: Reply) -> None:
         """Count what was odd about an answer, and refuse another model's where that is asked for."""
@@ -242,45 +253,35 @@ class OpenAIPlanner:
 
     async def _send(self, asked: Asked, known: bool, slot: Slot) -> bytes:
         """The body of a response with status 200; any other outcome raises, and is counted."""
-        import httpx2
-        import openai
-
-        client = self._client()
         try:
             async with asyncio.timeout(self.config.timeout_seconds):
-                response = await client.post(
-                    _PATHS[self.config.route],
-                    cast_to=httpx2.Response,
-                    body=cast("Any", asked.body),
-                    options={"headers": {"Authorization": f"Bearer {self._key}" if self._key else openai.Omit()}},
-                )
-                return self._without_key(response.content)
-        except (TimeoutError, openai.APITimeoutError) as error:
+                response = await self._wire().post(asked.content)
+        except TimeoutError as error:
             self.counts[Event.TIMEOUT] += 1
             raise TryAgainError(
                 f"it did not answer within {self.config.timeout_seconds:g} s.",
                 "Raise timeout_seconds, or ask with less concurrency.",
             ) from error
-        except openai.APIConnectionError as error:
+        except HttpError as error:
             self.counts[Event.DISCONNECTED] += 1
             raise TryAgainError(explain_disconnect(error), "Start the server, or correct the URL.") from error
-        except openai.APIStatusError as error:
-            self._refused(error.response, known, slot)
-            raise AssertionError("every status of an error is judged") from error
+        if response.status != 200:
+            self._refused(response, known, slot)
+        return self._without_key(response.content)
 
-    def _refused(self, response: httpx2.Response, known: bool, slot: Slot) -> None:
+    def _refused(self, response: Response, known: bool, slot: Slot) -> NoReturn:
         """Raise what a response that is no success means, and slow down where it says so."""
         error = judge_status(
-            response.status_code,
-            dict(response.headers),
+            response.status,
+            response.headers,
             self._without_key(response.content),
             known=known,
             max_wait=self.config.retry_after_max_seconds,
         )
         if isinstance(error, TryAgainError):
-            self.counts[Event.RATE_LIMITED if response.status_code == 429 else Event.SERVER_ERROR] += 1
+            self.counts[Event.RATE_LIMITED if response.status == 429 else Event.SERVER_ERROR] += 1
             pause = 0.0 if error.final else error.retry_after or 0.0
-            if response.status_code == 429:
+            if response.status == 429:
                 self.limiter.throttled(slot, pause_seconds=pause)
             raise error
         if isinstance(error, QueryRefusedError):
@@ -301,13 +302,13 @@ class OpenAIPlanner:
     def _count_retry(self, _: RetryCallState) -> None:
         self.counts[Event.RETRIED] += 1
 
-    def _client(self) -> AsyncOpenAI:
-        """The client of the running event loop: connections belong to the loop in which they were opened."""
+    def _wire(self) -> Wire:
+        """The connections of the running event loop: they belong to the loop in which they were opened."""
         loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            client = self._clients[loop] = _make_client(self.config)
-        return client
+        wire = self._wires.get(loop)
+        if wire is None:
+            wire = self._wires[loop] = Wire(self.config, self._key)
+        return wire
 
     def _without_key(self, content: bytes) -> bytes:
         """A body in which the endpoint does not quote the key."""
@@ -324,19 +325,3 @@ def _read_key(config: EndpointConfig, environ: Mapping[str, str]) -> str | None:
             "set. Set it, or name another in api_key_env."
         )
     return key
-
-
-def _make_client(config: EndpointConfig) -> AsyncOpenAI:
-    """A client that retries nothing itself; each request brings its own key, whatever the environment holds."""
-    import httpx2
-    import openai
-
-    timeout = httpx2.Timeout(None, connect=min(_CONNECT_SECONDS, config.timeout_seconds))
-    limits = httpx2.Limits(max_connections=config.concurrency, max_keepalive_connections=config.concurrency)
-    return openai.AsyncOpenAI(
-        api_key="none",
-        base_url=config.url,
-        max_retries=0,
-        timeout=timeout,
-        http_client=openai.DefaultAsyncHttpxClient(limits=limits, timeout=timeout),
-    )

@@ -316,13 +316,15 @@ def test_a_budget_ends_growing_and_keeps_what_there_is(tmp_path: Path):
     assert load_queries(tmp_path).manifest.sources[0].notes["queries_not_grown"] == 80
 
 
-def test_grown_queries_that_a_log_has_are_not_grown_again(tmp_path: Path):
+def test_a_query_that_a_log_has_is_repeated_and_another_is_asked_for(tmp_path: Path):
     (tmp_path / "a.txt").write_text("the only wish\n")
     log = LogQueries(kind="log", path=tmp_path / "a.txt")
-    model = Inventor(lambda content, seed: '{"queries":["the  only wish","another"]}')
-    growth = GrownQueries(kind="grown", count=2, rounds=1, mix=Mix(abstain=0, steps={1: 1}))
-    collected = collect(tmp_path / "out", log, growth, grower=Grower(model, "m", {}))
-    assert [row.query for row in read_rows(tmp_path / "out" / QUERIES, Query)] == ["the only wish", "another"]
+    answers = iter(['{"queries":["the  only wish","another"]}', '{"queries":["a third"]}'])
+    growth = GrownQueries(kind="grown", count=2, rounds=2, mix=Mix(abstain=0, steps={1: 1}))
+    grower = Grower(Inventor(lambda content, seed: next(answers)), "m", {})
+    collected = collect(tmp_path / "out", log, growth, grower=grower)
+    rows = read_rows(tmp_path / "out" / QUERIES, Query)
+    assert [row.query for row in rows] == ["the only wish", "another", "a third"]
     assert collected.manifest.sources[1].rejects == {"duplicate": 1}
 
 

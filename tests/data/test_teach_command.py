@@ -173,6 +173,9 @@ def test_a_recorded_teacher_answers_from_a_file(config: Config, tmp_path: Path):
     assert command("queries", path) == command("teach", path) == 0
     outcomes = manifest(tmp_path).outcomes
     assert (outcomes.wanted, outcomes.kept, outcomes.rejected, outcomes.failed) == (6, 2, {"unknown_worker": 1}, 3)
+    assert command("teach", path, "--teach.samples=1") == 0
+    outcomes = manifest(tmp_path).outcomes
+    assert (outcomes.wanted, outcomes.kept, outcomes.rejected, outcomes.failed) == (3, 1, {"unknown_worker": 1}, 1)
 
 
 @pytest.mark.parametrize(

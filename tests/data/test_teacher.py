@@ -180,6 +180,23 @@ def test_a_service_that_is_gone_ends_the_work_and_the_rest_is_asked_later(tmp_pa
     assert len(back.asked) == 90
 
 
+def test_failures_between_answers_do_not_end_the_work(tmp_path: Path):
+    every_other = Scripted(failing(*(f"query {n}" for n in range(0, 60, 2))))
+    taught = run(queries(60), every_other, tmp_path, concurrency=1, give_up_after=2)
+    assert (taught.answered, taught.failed, taught.stopped) == (30, 30, None)
+
+
+def test_another_seed_is_another_sample_and_none_where_nothing_is_sampled(tmp_path: Path):
+    run(queries(2), Scripted(), tmp_path, temperature=0.5, seed=1)
+    other = Scripted()
+    run(queries(2), other, tmp_path, temperature=0.5, seed=2)
+    assert len(other.asked) == 2
+    run(queries(2), Scripted(), tmp_path, seed=1)
+    greedy = Scripted()
+    run(queries(2), greedy, tmp_path, seed=2)
+    assert greedy.asked == []
+
+
 def test_other_settings_put_answers_aside_and_take_them_back(tmp_path: Path):
     run(queries(3), Scripted(), tmp_path, model="first")
     before = (tmp_path / DRAFTS).read_bytes()
@@ -251,6 +268,12 @@ def test_a_budget_ends_the_work_cleanly_and_holds_over_runs(tmp_path: Path, budg
     again = Scripted()
     taught = run(queries(50), again, tmp_path, budget=budget, concurrency=1)
     assert len(again.asked) <= 1, "nothing is known of the price of one more request before the first"
+    gone = budget.model_copy(
+        update={"tokens": 900 if budget.tokens else None, "money": 0.0005 if budget.money else None}
+    )
+    nothing = Scripted()
+    run(queries(50), nothing, tmp_path, budget=gone)
+    assert nothing.asked == []
     raised = budget.model_copy(update=dict.fromkeys(("requests", "tokens", "money"), None))
     assert run(queries(50), Scripted(), tmp_path, budget=raised).answered == 50
 

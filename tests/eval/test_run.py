@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -264,8 +265,10 @@ def test_a_service_that_is_gone_ends_the_run_and_a_failed_draft_does_not(tmp_pat
     def ask_many(planner: OneByOne, runs: Path) -> list[Run]:
         return run_system(planner, "s", many, CATALOG, runs, constrained=True, progress=Silent(), config=SMALL)
 
-    with pytest.raises(ServiceError, match=f"last {GIVE_UP_AFTER} requests all failed.*no planner at port 1"):
+    with pytest.raises(ServiceError, match=r"last (\d+) requests all failed.*no planner at port 1") as given_up:
         ask_many(gone, tmp_path / "gone.jsonl")
+    failed = int(re.findall(r"last (\d+) requests", str(given_up.value))[0])
+    assert GIVE_UP_AFTER <= failed < GIVE_UP_AFTER + SMALL.concurrency  # those under way at once end together
     rows = read_rows(tmp_path / "gone.jsonl", Run)
     assert sum(row.error is None for row in rows) == 10
     assert len(gone.asked) <= 10 + GIVE_UP_AFTER + 3
