@@ -375,15 +375,16 @@ def test_many_rows_give_the_same_numbers_in_one_process_and_in_several_with_boun
             if i % 50:
                 given_rows.write(json.dumps({"id": item, "text": text}) + "\n")
     outputs: list[str] = []
-    peaks: list[int] = []
+    peaks: list[int] = []  # in KiB; VmHWM begins at 0 in the new process, while ru_maxrss is inherited from this one
     for workers in (1, 2):
         files = [f"--reference={tmp_path / 'r.jsonl'}", f"--candidate={tmp_path / 'c.jsonl'}", "--by-part"]
         command = ["score", f"--catalog={tmp_path / 'catalog.json'}", *files, f"--workers={workers}"]
         program = (
-            "import resource, sys; from plansmith.cli import main\n"
+            "import sys; from pathlib import Path; from plansmith.cli import main\n"
             "if __name__ == '__main__':\n"
             f"    code = main({command!r}); sys.stdout.flush()\n"
-            "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)\n"
+            "    status = Path('/proc/self/status').read_text()\n"
+            "    print(status.split('VmHWM:')[1].split()[0]); sys.exit(code)\n"
         )
         script = tmp_path / "run.py"
         script.write_text(program)
