@@ -50,6 +50,9 @@ class Candidate(Record):
     """Recorded result of each step, where the source has them."""
     allowed: AllowedCalls | None = None
     """BFCL's possible answer, where the row comes from there: for each call the values that each parameter may have."""
+    answer: list[Any] | None = None
+    """Results that executing the plan must end with, in any order, where the source knows them: those of the steps that
+    no other step uses."""
 
 
 class Wanted(Record):

@@ -1,34 +1,57 @@
 """Build a data set and load it again.
 
-Reads a source; writes `catalog.json`, `{train,val,test,rejects}.jsonl` and, last, `manifest.json` into a folder. All of
-it is written into a folder beside first and then moved in; a build that is stopped leaves the earlier data set as it
-was, and one that is stopped while moving is finished by the next reader. The same inputs build nothing again.
+Reads a source; writes `catalog.json`, `{train,val,test,rejects}.jsonl`, `removed.jsonl` (where test texts are kept out
+of training) and, last, `manifest.json` into a folder. Rows go through the stages of `plansmith.data.stages`:
+
+    source -> check, grounding, execution, outcome (each row alone, in several processes where there are many)
+           -> vote, judge, choice (answers to one query) -> dedupe -> split -> decontaminate -> files
+
+Each stage counts what it read, kept and rejected; each reject is kept with its reason. Rows wait in files between the
+stages, so memory does not grow with what they hold. Everything is written into a folder beside first and then moved in;
+a build that is stopped leaves the earlier data set as it was, and one that is stopped while moving is finished by the
+next reader. The same inputs build nothing again.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import CatalogMismatchError, InputError
 from plansmith.contract.progress import Progress
-from plansmith.contract.records import Example, Reject, Split
-from plansmith.contract.store import StorageError, file_hash, read_rows, write_rows, write_text
-from plansmith.data.config import BfclSource, CatalogScope, DataConfig, JsonlSource, NestfulSource, ScriptSource
-from plansmith.data.manifest import MANIFEST, Manifest, count_families, count_rows, read_manifest
+from plansmith.contract.records import Example, Split
+from plansmith.contract.store import StorageError, file_hash, read_rows, write_text
+from plansmith.data.config import CatalogScope, DataConfig
+from plansmith.data.dedupe_config import DecontaminateConfig
+from plansmith.data.manifest import MANIFEST, Manifest, read_manifest
 from plansmith.data.packages import text_hash
-from plansmith.data.sources.base import Loaded
-from plansmith.data.split import split_rows
-from plansmith.data.verify import Verified, verify
+from plansmith.data.sides import Facts, Sides
+from plansmith.data.stages.contamination import drop_contaminated, write_removals
+from plansmith.data.stages.judge import Judge, judge_rows
+from plansmith.data.stages.opening import Opened, input_files, open_benchmarks, open_source
+from plansmith.data.stages.repeats import drop_repeats
+from plansmith.data.stages.rows import CheckSettings
+from plansmith.data.stages.runners import Runner, runner_for
+from plansmith.data.stages.store import RowStore
+from plansmith.data.stages.tally import Stage, Tallies
+from plansmith.data.stages.vote import Equivalent, Likelihood, choose, vote
+from plansmith.data.stages.writing import Written, write_examples, write_lines
+from plansmith.data.verify_config import rules_for
 
-DATA_VERSION = 2
+DATA_VERSION = 3
 """Raised whenever the same inputs would give other rows."""
 CATALOG = "catalog.json"
 REJECTS = "rejects.jsonl"
-_BUILDING, _COMPLETE = ".data-building", ".data-complete"
+REMOVED = "removed.jsonl"
+_WORK, _BUILDING, _COMPLETE = ".data-work", ".data-building", ".data-complete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,70 +65,212 @@ class DataSet:
     manifest: Manifest
 
 
-def build_data(config: DataConfig, out: Path, *, seed: int, progress: Progress) -> Manifest:
+@dataclass(frozen=True, slots=True)
+class Helpers:
+    """What other stages of the project can do for a build; the command line hands it in."""
+
+    equivalent: Equivalent | None = None
+    """Whether two plans agree, for the vote; None: where their texts are equal."""
+    judge: Judge | None = None
+    """Who is asked whether a plan is right."""
+    likelihood: Likelihood | None = None
+    """The student that chooses among right answers."""
+    student: str = ""
+    """What the student's likelihoods depend on: a hash of the model."""
+    runner: Runner | None = None
+    """Who checks rows; None: this process, or several on this machine."""
+
+    def identity(self) -> list[Any]:
+        """What the outcome of a build depends on."""
+        judge = None if self.judge is None else [self.judge.name, dict(self.judge.identity)]
+        return [self.equivalent is not None, judge, self.student]
+
+
+NO_HELP = Helpers()
+
+
+def build_data(config: DataConfig, out: Path, *, seed: int, progress: Progress, helpers: Helpers = NO_HELP) -> Manifest:
     """Build the data set of a config, unless it is there already.
+
+    Args:
+        config: the source, the checks, the split.
+        out: the folder; also of the judge's verdicts. The caller sees to it that no other process works in it.
+        seed: of the split.
+        progress: told of each stage.
+        helpers: what other stages can do for this one.
 
     Raises:
         InputError: the config's files cannot be used, or no row is left.
-        ServiceError: a package could not be fetched.
+        ServiceError: a package could not be fetched, or the judge is gone.
         StorageError: the folder cannot be written; an earlier data set there stays as it was.
 
     """
+    _require_helpers(config, helpers)
     _finish_moving(out)
-    inputs = inputs_hash(config, seed=seed)
+    inputs = inputs_hash(config, seed=seed, helpers=helpers)
     earlier = _complete(out, inputs)
     if earlier is not None:
         progress.note(f"data in {out}: already built from the same inputs, nothing to do")
         return earlier
-    loaded = _load(config, seed=seed, progress=progress)
-    verified = verify(loaded.candidates, loaded.catalog, max_steps=config.max_steps, progress=progress)
-    repeated = _drop_near(verified, config, seed=seed)
-    read = len(loaded.candidates) + len(loaded.rejects)
-    if not verified.kept:
-        rejects = [*loaded.rejects, *verified.rejects]
-        raise InputError(f"none of {read} rows of {loaded.name!r} can be used. {_first_rejects(rejects)}")
-    examples = split_rows(verified.kept, config.split, seed=seed)
-    examples, leaked = _keep_tests_out(examples, config, seed=seed)
-    rejects = [*loaded.rejects, *verified.rejects, *repeated, *leaked]
-    catalog = _scope(loaded.catalog, examples, config.catalog)
-    manifest = _manifest(config, loaded, verified, examples, rejects, catalog, seed=seed, inputs=inputs)
-    manifest = _write(out, catalog, examples, rejects, manifest)
+    try:
+        with _workspace(out) as folder, RowStore(folder) as store:
+            build = _Build(config, helpers, out, seed, progress, store)
+            manifest = build.run(inputs)
+    except OSError as error:
+        raise StorageError(f"cannot write data into {str(out)!r}: {error.strerror or error}.") from error
+    _finish_moving(out)
     progress.note(describe(manifest))
     return manifest
 
 
-def _drop_near(verified: Verified, config: DataConfig, *, seed: int) -> list[Reject]:
-    """Take near duplicates out of the kept rows; rows that are reserved for testing come first and win."""
-    if config.dedupe is None:
-        return []
-    from plansmith.data.dedupe import Deduper
-
-    rejects: list[Reject] = []
-    ranked = sorted(verified.kept, key=lambda row: row.part is None)
-    with Deduper(config.dedupe, seed=seed) as deduper:
-        for row, found in deduper.run(ranked):
-            if found is not None:
-                rejects.append(found.reject(row))
-    dropped = {row.id for row in rejects}
-    verified.kept = [row for row in verified.kept if row.id not in dropped]
-    return rejects
+def _require_helpers(config: DataConfig, helpers: Helpers) -> None:
+    if config.verify.judge is not None and helpers.judge is None:
+        raise InputError("verify.judge is set, but no model is given that could judge. Give one, or unset it.")
+    if config.verify.likeliest and helpers.likelihood is None:
+        raise InputError("verify.likeliest is set, but no student is given. Give one, or unset it.")
 
 
-def _keep_tests_out(examples: list[Example], config: DataConfig, *, seed: int) -> tuple[list[Example], list[Reject]]:
-    """Take rows out of training and validation that are nearly a row of a test part."""
-    if config.decontaminate is None:
-        return examples, []
-    from plansmith.data.decontaminate import Decontaminator, own_tests
+@contextmanager
+def _workspace(out: Path) -> Generator[Path]:
+    """A folder for rows between the stages; what a killed build left there is removed first."""
+    folder = out / _WORK
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
-    kept: list[Example] = []
-    rejects: list[Reject] = []
-    with Decontaminator(own_tests(examples), config.decontaminate, seed=seed) as decontaminator:
-        for row, found in decontaminator.run(examples):
-            if found is None:
-                kept.append(row)
-            else:
-                rejects.append(found.reject(row))
-    return kept, rejects
+
+@dataclass(slots=True)
+class _Build:
+    """One build."""
+
+    config: DataConfig
+    helpers: Helpers
+    out: Path
+    seed: int
+    progress: Progress
+    store: RowStore
+    tallies: Tallies = field(default_factory=Tallies)
+    unsettled: int = 0
+
+    def run(self, inputs: str) -> Manifest:
+        """All stages."""
+        opened = open_source(self.config, seed=self.seed, progress=self.progress)
+        asked = self._check(opened)
+        self._compare_answers(asked, opened.catalog)
+        facts = Facts(len(self.store), self.seed)
+        dedupe = self.tallies[Stage.DEDUPE]
+        drop_repeats(self.store, self.config.dedupe, dedupe, self.progress, seed=self.seed, kept=facts.set)
+        self._require_rows(opened)
+        sides = Sides(facts, self.config.split)
+        building = self._begin()
+        self._decontaminate(sides, building)
+        written = write_examples(self.store, sides.where, building, self.progress)
+        write_lines(building / REJECTS, self.store.rejects.lines())
+        manifest = self._manifest(opened, written, inputs)
+        return self._complete(building, opened.catalog, manifest, written)
+
+    def _check(self, opened: Opened) -> Counter[int]:
+        """Check each row alone and store it; how many answers each query has, where there is a vote."""
+        rules = rules_for(self.config.verify, self.config.source.kind)
+        settings = CheckSettings(opened.catalog, rules, self.config.max_steps)
+        runner = self.helpers.runner or runner_for(self.config.processes, opened.total)
+        asked: Counter[int] = Counter()
+        number = 0
+        self.progress.start("plans to check", opened.total)
+        with closing(runner.run(opened.chunks, settings)) as chunks:
+            for checked in chunks:
+                self.tallies.add(checked.tallies)
+                for at, line in enumerate(checked.lines, number):
+                    self.store.put(at, line)
+                if self.config.verify.vote is not None:
+                    asked.update(line.group for line in checked.lines if not line.reserved)
+                number += len(checked.lines)
+                self.progress.advance(len(checked.lines))
+        self.progress.finish()
+        return asked
+
+    def _compare_answers(self, asked: Counter[int], catalog: Catalog) -> None:
+        """The stages that look at several answers to one query, or ask another model."""
+        verify, helpers, store, progress = self.config.verify, self.helpers, self.store, self.progress
+        if verify.vote is not None:
+            vote(store, asked, verify.vote, helpers.equivalent, self.tallies[Stage.VOTE], progress)
+        if verify.judge is not None and helpers.judge is not None:
+            tally = self.tallies[Stage.JUDGE]
+            self.unsettled = judge_rows(store, helpers.judge, catalog, verify.judge, self.out, tally, progress)
+        if verify.vote is not None or verify.likeliest:
+            student = helpers.likelihood if verify.likeliest else None
+            choose(store, catalog, student, self.tallies[Stage.CHOICE], progress)
+
+    def _require_rows(self, opened: Opened) -> None:
+        if self.store.left:
+            return
+        rejects = [json.loads(line) for line in islice(self.store.rejects.lines(), 3)]
+        first = "; ".join(f"{row['reason']}: {row['detail']}" for row in rejects)
+        raise InputError(
+            f"none of {self.tallies[Stage.SOURCE].read} rows of {opened.name!r} can be used. "
+            + (f"First reasons: {first}" if first else "")
+        )
+
+    def _begin(self) -> Path:
+        building = self.out / _WORK / _BUILDING
+        building.mkdir()
+        return building
+
+    def _decontaminate(self, sides: Sides, building: Path) -> None:
+        """Take what repeats a test text out of training and validation."""
+        config = self.config.decontaminate
+        if config is None and not self.config.benchmarks:
+            return
+        removed = drop_contaminated(
+            self.store,
+            sides.where,
+            open_benchmarks(self.config, self.progress),
+            config or DecontaminateConfig(),
+            self.tallies[Stage.DECONTAMINATE],
+            self.progress,
+            seed=self.seed,
+        )
+        write_removals(building / REMOVED, removed)
+        sides.name_parts(self.store.alive)
+        if removed and not sides.trained:
+            raise InputError(
+                f"nothing is left for training: all rows repeat test texts ({len(removed)} were dropped as "
+                "contaminated). Make the test parts smaller, or loosen 'decontaminate'."
+            )
+
+    def _manifest(self, opened: Opened, written: Written, inputs: str) -> Manifest:
+        return Manifest(
+            source=opened.name,
+            licence=opened.licence,
+            seed=self.seed,
+            catalog_name="",
+            catalog_hash="",
+            counts=written.counter.counts(self.store.rejects.counts, read=self.tallies[Stage.SOURCE].read),
+            families=written.counter.family_counts(),
+            stages=tuple(self.tallies.counts()),
+            unsettled=self.unsettled,
+            warnings=dict(sorted(written.warnings.items())),
+            notes=dict(opened.notes),
+            files={},
+            inputs=inputs,
+            config=_config_json(self.config),
+        )
+
+    def _complete(self, building: Path, catalog: Catalog, manifest: Manifest, written: Written) -> Manifest:
+        """Write catalog and manifest, and mark the data set as complete."""
+        if self.config.catalog is CatalogScope.USED:
+            catalog = catalog.subset(sorted(written.workers))
+        write_text(building / CATALOG, json.dumps(catalog.to_json(), ensure_ascii=False, indent=1) + "\n")
+        hashes = {path.name: file_hash(path) for path in sorted(building.iterdir())}
+        manifest = manifest.model_copy(
+            update={"files": hashes, "catalog_name": catalog.name, "catalog_hash": catalog.hash}
+        )
+        write_text(building / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+        building.rename(self.out / _COMPLETE)
+        return manifest
 
 
 def describe(manifest: Manifest) -> str:
@@ -119,26 +284,7 @@ def describe(manifest: Manifest) -> str:
     )
 
 
-def _load(config: DataConfig, *, seed: int, progress: Progress) -> Loaded:
-    source = config.source
-    if isinstance(source, NestfulSource):
-        from plansmith.data.sources.nestful import load_nestful
-
-        return load_nestful(source, progress, max_steps=config.max_steps)
-    if isinstance(source, BfclSource):
-        from plansmith.data.sources.bfcl import load_bfcl
-
-        return load_bfcl(source, progress)
-    if isinstance(source, ScriptSource):
-        from plansmith.data.sources.script import load_script
-
-        return load_script(source, seed=seed)
-    from plansmith.data.sources.jsonl import load_jsonl
-
-    return load_jsonl(source)
-
-
-def inputs_hash(config: DataConfig, *, seed: int) -> str:
+def inputs_hash(config: DataConfig, *, seed: int, helpers: Helpers = NO_HELP) -> str:
     """Sha256 over everything that a build depends on.
 
     Raises:
@@ -146,87 +292,18 @@ def inputs_hash(config: DataConfig, *, seed: int) -> str:
 
     """
     hashes: dict[str, str] = {}
-    for path in _input_files(config):
+    for path in input_files(config):
         try:
             hashes[str(path)] = file_hash(path)
         except OSError as error:
             raise InputError(f"input {str(path)!r} cannot be read: {error.strerror or error}.") from error
-    parts = [DATA_VERSION, seed, config.model_dump(mode="json"), hashes]
+    parts = [DATA_VERSION, seed, _config_json(config), hashes, helpers.identity()]
     return text_hash(json.dumps(parts, sort_keys=True))
 
 
-def _input_files(config: DataConfig) -> list[Path]:
-    """Files of the user that rows come from; for a script also the Python files beside it, which it may import."""
-    source = config.source
-    if isinstance(source, JsonlSource):
-        return [source.path, source.catalog]
-    if isinstance(source, ScriptSource):
-        from plansmith.data.sources.script import catalog_path
-
-        beside = sorted(path for path in source.path.parent.glob("*.py") if path != source.path)
-        return [source.path, catalog_path(source), *source.extra, *beside]
-    return [source.wheel] if source.wheel is not None else []
-
-
-def _first_rejects(rejects: list[Reject]) -> str:
-    first = "; ".join(f"{row.reason}: {row.detail}" for row in rejects[:3])
-    return f"First reasons: {first}" if first else ""
-
-
-def _scope(catalog: Catalog, examples: list[Example], scope: CatalogScope) -> Catalog:
-    if scope is CatalogScope.ALL:
-        return catalog
-    used = {step["type"] for row in examples for step in row.plan}
-    return catalog.subset(sorted(used))
-
-
-def _manifest(
-    config: DataConfig,
-    loaded: Loaded,
-    verified: Verified,
-    examples: list[Example],
-    rejects: list[Reject],
-    catalog: Catalog,
-    *,
-    seed: int,
-    inputs: str,
-) -> Manifest:
-    return Manifest(
-        source=loaded.name,
-        licence=loaded.licence,
-        seed=seed,
-        catalog_name=catalog.name,
-        catalog_hash=catalog.hash,
-        counts=count_rows(examples, rejects, read=len(loaded.candidates) + len(loaded.rejects)),
-        families=count_families(examples),
-        warnings=dict(sorted(verified.warnings.items())),
-        notes=loaded.notes,
-        files={},
-        inputs=inputs,
-        config=config.model_dump(mode="json"),
-    )
-
-
-def _write(out: Path, catalog: Catalog, examples: list[Example], rejects: list[Reject], manifest: Manifest) -> Manifest:
-    """Write all files into a folder beside, the manifest last, then move them in."""
-    building = out / _BUILDING
-    try:
-        shutil.rmtree(building, ignore_errors=True)
-        building.mkdir(parents=True)
-        write_text(building / CATALOG, json.dumps(catalog.to_json(), ensure_ascii=False, indent=1) + "\n")
-        for split in Split:
-            write_rows(building / f"{split.value}.jsonl", [row for row in examples if row.split is split])
-        write_rows(building / REJECTS, rejects)
-        hashes = {path.name: file_hash(path) for path in sorted(building.iterdir())}
-        manifest = manifest.model_copy(update={"files": hashes})
-        write_text(building / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
-        building.rename(out / _COMPLETE)
-    except OSError as error:
-        raise StorageError(f"cannot write data into {str(out)!r}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-    _finish_moving(out)
-    return manifest
+def _config_json(config: DataConfig) -> dict[str, Any]:
+    """The config without what the outcome does not depend on."""
+    return config.model_dump(mode="json", exclude={"processes"})
 
 
 def _finish_moving(out: Path) -> None:
@@ -235,6 +312,8 @@ def _finish_moving(out: Path) -> None:
     if not complete.is_dir():
         return
     try:
+        if (complete / MANIFEST).exists() and REMOVED not in read_manifest(complete).files:
+            (out / REMOVED).unlink(missing_ok=True)
         for path in sorted(complete.iterdir(), key=lambda path: path.name == MANIFEST):
             path.replace(out / path.name)
         complete.rmdir()
@@ -243,13 +322,13 @@ def _finish_moving(out: Path) -> None:
 
 
 def _complete(out: Path, inputs: str) -> Manifest | None:
-    """The manifest of a data set that was built from the same inputs and whose files are unchanged."""
+    """The manifest of a data set that was built from the same inputs, is settled, and whose files are unchanged."""
     try:
         manifest = read_manifest(out)
         _require_files(out, manifest)
     except InputError:
         return None
-    return manifest if manifest.inputs == inputs else None
+    return manifest if manifest.inputs == inputs and not manifest.unsettled else None
 
 
 def _require_files(out: Path, manifest: Manifest) -> None:

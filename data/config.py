@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from plansmith.data.dedupe_config import DecontaminateConfig, DedupeConfig
+from plansmith.data.verify_config import VerifyConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -161,7 +162,48 @@ class JsonlSource(Section):
     """Licence of the rows, as it shall stand in the manifest."""
 
 
-Source = Annotated[NestfulSource | BfclSource | ScriptSource | JsonlSource, Field(discriminator="kind")]
+class TeacherSource(Section):
+    """A teacher's answers: what `plansmith data queries` and `plansmith data teach` left in a run directory."""
+
+    kind: Literal["teacher"]
+    run: Path
+    """The run directory, with the queries, their catalog and the answers."""
+    keep_repaired: bool = True
+    """Whether answers that had to be mended to be read are used; false rejects them under `repaired`."""
+    licence: str = ""
+    """Licence of the rows, as it shall stand in the manifest; empty: those of the queries."""
+
+
+Source = Annotated[NestfulSource | BfclSource | ScriptSource | JsonlSource | TeacherSource, Field(discriminator="kind")]
+
+
+class FileBenchmark(Section):
+    """Texts of a file: JSONL, CSV, TSV, or one text a line."""
+
+    kind: Literal["file"]
+    path: Path
+    """The file, UTF-8; its name is the benchmark's."""
+    field: str = "query"
+    """Key (JSONL) or column (CSV, TSV) that holds the text."""
+
+
+class BfclBenchmark(Section):
+    """All single-turn queries of BFCL v4, in a package (Apache-2.0)."""
+
+    kind: Literal["bfcl"]
+    wheel: Path | None = None
+    """The package's wheel where it is already on this machine; None fetches it once into the user's cache."""
+
+
+class NestfulBenchmark(Section):
+    """All queries of the four parts of IBM's NESTFUL, in a package (Apache-2.0)."""
+
+    kind: Literal["nestful"]
+    wheel: Path | None = None
+    """The package's wheel where it is already on this machine; None fetches it once into the user's cache."""
+
+
+BenchmarkConfig = Annotated[FileBenchmark | BfclBenchmark | NestfulBenchmark, Field(discriminator="kind")]
 
 
 class SplitConfig(Section):
@@ -191,14 +233,22 @@ class DataConfig(Section):
     """What the data stage builds."""
 
     source: Source
-    """Where queries and plans come from; `kind` is `nestful`, `bfcl`, `script` or `jsonl`."""
+    """Where queries and plans come from; `kind` is `nestful`, `bfcl`, `script`, `jsonl` or `teacher`."""
     max_steps: int | None = Field(default=None, ge=0)
     """Longest plan that is kept, in steps; longer ones are counted as `too_long`. None: the checker's limit (16)."""
     catalog: CatalogScope = CatalogScope.ALL
     """Which workers the catalog has."""
+    verify: VerifyConfig = VerifyConfig()
+    """Checks beyond the static one, which every plan goes through."""
     dedupe: DedupeConfig | None = None
     """Drops rows whose query is nearly another row's (needs the extra `data`); None: only equal queries are dropped."""
     decontaminate: DecontaminateConfig | None = None
-    """Drops training and validation rows that are nearly a test row (needs the extra `data`); None: nothing is."""
+    """Drops training and validation rows that are nearly a test row (needs the extra `data`); None: nothing is, unless
+    benchmarks are named."""
+    benchmarks: tuple[BenchmarkConfig, ...] = ()
+    """Texts besides the data set's own test rows that training and validation must not repeat; `kind` is `file`, `bfcl`
+    or `nestful`."""
     split: SplitConfig = SplitConfig()
     """Sizes of validation and test parts; training gets the rest."""
+    processes: int | None = Field(default=None, ge=1)
+    """Processes that check rows; they change no outcome. None: one, or one a core for 20,000 rows and more."""

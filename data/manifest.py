@@ -6,7 +6,8 @@ Stored as `manifest.json`, written last: a folder without it holds no complete d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError, model_validator
 
 from plansmith.contract.errors import InputError
 from plansmith.contract.records import Example, Record, Reject, Split
+from plansmith.data.stages.tally import StageCounts
 
 MANIFEST = "manifest.json"
 
@@ -57,6 +59,10 @@ class Manifest(Record):
     catalog_hash: str
     counts: Counts
     families: Families
+    stages: tuple[StageCounts, ...] = ()
+    """What each stage read, kept, rejected and saw, in the order in which rows go through them."""
+    unsettled: int = 0
+    """Rows that a later run of the same command may still settle: a judge did not answer."""
     warnings: dict[str, int]
     """Findings of kept plans that are no errors, by fault."""
     notes: dict[str, int]
@@ -69,26 +75,51 @@ class Manifest(Record):
     """The resolved config."""
 
 
-def count_rows(examples: Sequence[Example], rejects: Sequence[Reject], *, read: int) -> Counts:
-    """Counts of a build; raises `ValueError` where a row was lost on the way."""
-    tests = [row.part for row in examples if row.split is Split.TEST]
-    return Counts(
-        read=read,
-        train=sum(row.split is Split.TRAIN for row in examples),
-        val=sum(row.split is Split.VAL for row in examples),
-        test=dict(sorted(Counter(tests).items())),
-        rejects=dict(sorted(Counter(row.reason for row in rejects).items())),
-    )
+@dataclass(slots=True)
+class RowCounter:
+    """Counts kept rows one by one."""
+
+    sides: Counter[tuple[Split, str]] = field(default_factory=Counter[tuple[Split, str]])
+    families: dict[tuple[Split, str], set[str]] = field(default_factory=dict[tuple[Split, str], set[str]])
+
+    def add(self, row: Example) -> None:
+        side = row.split, row.part
+        self.sides[side] += 1
+        self.families.setdefault(side, set()).add(row.family)
+
+    def counts(self, rejects: Mapping[str, int], *, read: int) -> Counts:
+        """Counts of a build; raises `ValueError` where a row was lost on the way."""
+        return Counts(
+            read=read,
+            train=sum(number for (split, _), number in self.sides.items() if split is Split.TRAIN),
+            val=sum(number for (split, _), number in self.sides.items() if split is Split.VAL),
+            test=dict(sorted((part, number) for (split, part), number in self.sides.items() if split is Split.TEST)),
+            rejects=dict(sorted(rejects.items())),
+        )
+
+    def family_counts(self) -> Families:
+        """Families of each side."""
+        found = {side: len(names) for side, names in self.families.items()}
+        return Families(
+            train=sum(number for (split, _), number in found.items() if split is Split.TRAIN),
+            test=dict(sorted((part, number) for (split, part), number in found.items() if split is Split.TEST)),
+        )
 
 
-def count_families(examples: Sequence[Example]) -> Families:
-    parts: dict[str, set[str]] = {}
+def count_rows(examples: Iterable[Example], rejects: Iterable[Reject], *, read: int) -> Counts:
+    """Counts of rows that are at hand; raises `ValueError` where a row was lost on the way."""
+    return _counted(examples).counts(Counter(row.reason for row in rejects), read=read)
+
+
+def count_families(examples: Iterable[Example]) -> Families:
+    return _counted(examples).family_counts()
+
+
+def _counted(examples: Iterable[Example]) -> RowCounter:
+    counter = RowCounter()
     for row in examples:
-        parts.setdefault(row.part if row.split is Split.TEST else row.split.value, set()).add(row.family)
-    return Families(
-        train=len(parts.get("train", ())),
-        test={part: len(names) for part, names in sorted(parts.items()) if part not in ("train", "val")},
-    )
+        counter.add(row)
+    return counter
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -1,7 +1,8 @@
-"""Which candidates become examples: checked against the catalog, canonical, and each query once.
+"""When two queries are the same, and verification of rows that are at hand.
 
-Reads candidates, gives kept rows in canonical form and a reject for every other one, so that read = kept + rejects.
-Rows that a source reserves for testing win over generated ones with the same query.
+`verify` sends rows through the stages that every build has: each row alone (`stages/rows.py`), then duplicates
+(`stages/repeats.py`). Rows that a source reserves for testing win over others with the same query. Every row is kept or
+rejected. Builds go through the same stages row by row (`build.py`).
 """
 
 from __future__ import annotations
@@ -12,14 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from plansmith.contract.catalog import Catalog
-from plansmith.contract.check import CheckResult, Severity, check_plan
-from plansmith.contract.plan import canonical_json
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Candidate, Reject
-
-DEFAULT_MAX_STEPS = 16
-SPLIT_PARTS = frozenset({"train", "val", "seen", "unseen", "unseen_workers", "unseen_sequences", "overall"})
-"""Parts that the split gives; a source may not."""
 
 
 @dataclass(slots=True)
@@ -39,7 +34,7 @@ def normalise_query(query: str) -> str:
 
 
 def verify(candidates: list[Candidate], catalog: Catalog, *, max_steps: int | None, progress: Progress) -> Verified:
-    """Check every candidate.
+    """Check every candidate; no other check than the static one and equal ids and queries.
 
     Args:
         candidates: rows of a source.
@@ -48,47 +43,26 @@ def verify(candidates: list[Candidate], catalog: Catalog, *, max_steps: int | No
         progress: told of every row.
 
     """
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from plansmith.data.stages.repeats import drop_repeats
+    from plansmith.data.stages.rows import CheckSettings, Item, RowChecker
+    from plansmith.data.stages.store import RowStore
+    from plansmith.data.stages.tally import Tally
+    from plansmith.data.verify_config import VerifyConfig, rules_for
+
+    checker = RowChecker(CheckSettings(catalog, rules_for(VerifyConfig(), "jsonl"), max_steps))
     verified = Verified()
-    ids: set[str] = set()
-    queries: dict[str, str] = {}
-    kept: dict[int, Candidate] = {}
     progress.start("plans to check", len(candidates))
-    for index in sorted(range(len(candidates)), key=lambda i: candidates[i].part is None):
-        row = candidates[index]
-        result = check_plan(row.plan, catalog, max_steps=max(max_steps or 0, DEFAULT_MAX_STEPS))
-        fault = _fault(row, result, ids, queries, max_steps)
-        progress.advance()
-        if fault is not None:
-            verified.rejects.append(_reject(row, *fault))
-            continue
-        ids.add(row.id)
-        queries[normalise_query(row.query)] = row.id
-        verified.warnings.update(finding.fault.value for finding in result.findings)
-        kept[index] = row.model_copy(update={"plan": canonical_json(row.plan, catalog)})
-    progress.finish()
-    verified.kept = [kept[index] for index in sorted(kept)]
+    with TemporaryDirectory(prefix="plansmith-") as folder, RowStore(Path(folder)) as store:
+        for number, line in enumerate(checker.check(Item(row) for row in candidates).lines):
+            store.put(number, line)
+        progress.advance(len(candidates))
+        progress.finish()
+        drop_repeats(store, None, Tally(), progress, seed=0)
+        for _, row, warnings in store.rows():
+            verified.kept.append(row)
+            verified.warnings.update(warnings)
+        verified.rejects += map(Reject.model_validate_json, store.rejects.lines())
     return verified
-
-
-def _fault(
-    row: Candidate, result: CheckResult, ids: set[str], queries: dict[str, str], max_steps: int | None
-) -> tuple[str, str] | None:
-    """Reason code and sentence for a row that is not kept."""
-    if row.part in SPLIT_PARTS:
-        return "bad_part", f"part {row.part!r} is given by the split; a source may name others, such as 'handwritten'"
-    if max_steps is not None and len(row.plan) > max_steps:
-        return "too_long", f"{len(row.plan)} steps, at most {max_steps} are kept"
-    errors = [finding for finding in result.findings if finding.severity is Severity.ERROR]
-    if errors:
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return "check", f"{errors[0].fault.value} at {errors[0].path or '/'}: {errors[0].message}{more}"
-    if row.id in ids:
-        return "duplicate_id", f"another row has the id {row.id!r}"
-    same = queries.get(normalise_query(row.query))
-    return None if same is None else ("duplicate", f"row {same!r} has the same query")
-
-
-def _reject(row: Candidate, reason: str, detail: str) -> Reject:
-    return Reject(
-        id=row.id, query=row.query, plan=row.plan, reason=reason, detail=detail.rstrip(".") + ".", source=row.source
-    )

@@ -145,19 +145,27 @@ from plansmith.contract.progress import Silent
 from plansmith.data.build import build_data
 from plansmith.data.config import DataConfig
 
-config = DataConfig.model_validate_json(sys.argv[1])
+config, out = DataConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])
 left = int(sys.argv[3])
-real = Path.replace
+real_sync, real_replace = os.fsync, Path.replace
 
-def replace(self, target):
+def count():
     global left
     left -= 1
     if left < 0:
         os._exit(9)
-    return real(self, target)
 
-Path.replace = replace
-build_data(config, Path(sys.argv[2]), seed=1, progress=Silent())
+def sync(handle):
+    count()
+    real_sync(handle)
+
+def replace(self, target):
+    if Path(target).parent == out:
+        count()
+    return real_replace(self, target)
+
+os.fsync, Path.replace = sync, replace
+build_data(config, out, seed=1, progress=Silent())
 """
 
 

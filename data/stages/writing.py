@@ -1,0 +1,76 @@
+"""Writes the rows that are left into the files of a data set, one after the other, and counts them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from plansmith.contract.progress import Progress
+from plansmith.contract.records import Candidate, Example, Split
+from plansmith.data.manifest import RowCounter
+from plansmith.data.sides import Where
+from plansmith.data.stages.store import RowStore
+
+
+@dataclass(slots=True)
+class Written:
+    """What was written."""
+
+    counter: RowCounter = field(default_factory=RowCounter)
+    warnings: Counter[str] = field(default_factory=Counter[str])
+    """Findings of kept plans that are no errors, by fault."""
+    workers: set[str] = field(default_factory=set[str])
+    """Workers that kept plans call."""
+
+
+def write_examples(store: RowStore, where: Callable[[int], Where], folder: Path, progress: Progress) -> Written:
+    """Write `train.jsonl`, `val.jsonl` and `test.jsonl`, rows in the order of the source; raises `OSError`."""
+    written = Written()
+    progress.start("rows to write", store.left)
+    with ExitStack() as stack:
+        files = {split: stack.enter_context(synced(folder / f"{split.value}.jsonl")) for split in Split}
+        for number, row, warnings in store.rows():
+            example = example_of(row, where(number))
+            files[example.split].write(example.model_dump_json().encode() + b"\n")
+            written.counter.add(example)
+            written.warnings.update(warnings)
+            written.workers.update(step["type"] for step in row.plan)
+            progress.advance()
+    progress.finish()
+    return written
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write lines into a new file; raises `OSError`."""
+    with synced(path) as file:
+        for line in lines:
+            file.write(line)
+
+
+@contextmanager
+def synced(path: Path) -> Generator[IO[bytes]]:
+    """A new file that is on disk when the block ends."""
+    with path.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def example_of(row: Candidate, where: Where) -> Example:
+    """The row with its side."""
+    return Example(
+        id=row.id,
+        query=row.query,
+        plan=row.plan,
+        family=row.family,
+        source=row.source,
+        split=where.split,
+        part=where.part,
+        results=row.results,
+        allowed=row.allowed,
+    )
