@@ -70,6 +70,11 @@ def load_settings(cls: type[Model], file: str | Path | None, overrides: Sequence
         raise InputError("\n".join(problems)) from None
 
 
+def has_section(file: str | Path, name: str) -> bool:
+    """Whether a config file has a key at its top; raises `InputError` where it cannot be read."""
+    return name in _read_yaml(Path(file))[0]
+
+
 def parse_flags(cls: type[BaseModel], overrides: Sequence[str]) -> dict[str, Any]:
     """The flags as nested values; raises `InputError` for an unknown name or a missing value."""
     from pydantic_settings import BaseSettings, CliSettingsSource, SettingsError

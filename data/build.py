@@ -105,6 +105,7 @@ def build_data(config: DataConfig, out: Path, *, seed: int, progress: Progress, 
         StorageError: the folder cannot be written; an earlier data set there stays as it was.
 
     """
+    config = config.in_run(out)
     _require_helpers(config, helpers)
     _finish_moving(out)
     inputs = inputs_hash(config, seed=seed, helpers=helpers)

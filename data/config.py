@@ -166,8 +166,8 @@ class TeacherSource(Section):
     """A teacher's answers: what `plansmith data queries` and `plansmith data teach` left in a run directory."""
 
     kind: Literal["teacher"]
-    run: Path
-    """The run directory, with the queries, their catalog and the answers."""
+    run: Path | None = None
+    """The run directory, with the queries, their catalog and the answers; None: that of the data set."""
     keep_repaired: bool = True
     """Whether answers that had to be mended to be read are used; false rejects them under `repaired`."""
     licence: str = ""
@@ -252,3 +252,9 @@ class DataConfig(Section):
     """Sizes of validation and test parts; training gets the rest."""
     processes: int | None = Field(default=None, ge=1)
     """Processes that check rows; they change no outcome. None: one, or one a core for 20,000 rows and more."""
+
+    def in_run(self, out: Path) -> DataConfig:
+        """The config with the run directory of a teacher's answers filled in, where the config leaves it open."""
+        if not isinstance(self.source, TeacherSource) or self.source.run is not None:
+            return self
+        return self.model_copy(update={"source": self.source.model_copy(update={"run": out})})

@@ -20,7 +20,7 @@ from torch import Tensor
 from plansmith.contract.records import FinishReason
 from plansmith.serving.grammar_masks import RowMatcher
 from plansmith.serving.model_loading import PlannerModel
-from plansmith.serving.ragged_attention import RowCache, SharedPrefix
+from plansmith.serving.ragged_attention import Pass, RowCache, SharedPrefix
 from plansmith.serving.request_queue import Request
 
 _COLDEST = 1e-6
@@ -118,6 +118,30 @@ class Decoder:
         return cache.take_prefix(len(ids))
 
     @torch.inference_mode()
+    def target_nll(self, prefix: SharedPrefix, prompt: Sequence[int], target: Sequence[int]) -> Tensor:
+        """Negative log-likelihood of each target token in nats, float32 [len(target)].
+
+        Args:
+            prefix: keys and values of the prompt's beginning.
+            prompt: the rest of the prompt, one token at least.
+            target: what follows it.
+
+        """
+        ids = [*prompt, *target]
+        found: list[Tensor] = []
+        for start in range(0, len(ids), self._prefill_tokens):
+            piece = ids[start : start + self._prefill_tokens]
+            hidden_ND, _ = self._hidden(self._cache, prefix, [0], [start], [piece])
+            first = max(len(prompt) - 1 - start, 0)
+            following = ids[start + first + 1 : start + len(piece) + 1]
+            if not following:
+                continue
+            logits_TV = self._model.head(hidden_ND[first : first + len(following)])[:, : self._model.num_tokens].float()
+            target_T1 = torch.tensor(following, device=logits_TV.device)[:, None]
+            found.append(logits_TV.logsumexp(-1) - logits_TV.gather(1, target_T1)[:, 0])
+        return torch.cat(found)
+
+    @torch.inference_mode()
     def decode(
         self,
         prefix: SharedPrefix,
@@ -212,14 +236,26 @@ class Decoder:
         starts: Sequence[int],
         pieces: Sequence[Sequence[int]],
     ) -> Tensor:
-        """Hidden state of the last token of each piece [B,D]; all pieces are packed into one sequence."""
+        """Hidden state of the last token of each piece [B,D]."""
+        hidden_ND, layout = self._hidden(cache, prefix, rows, starts, pieces)
+        return hidden_ND[layout.last_B]
+
+    def _hidden(
+        self,
+        cache: RowCache,
+        prefix: SharedPrefix | None,
+        rows: Sequence[int],
+        starts: Sequence[int],
+        pieces: Sequence[Sequence[int]],
+    ) -> tuple[Tensor, Pass]:
+        """Hidden states of all tokens [N,D], and where they lie; all pieces are packed into one sequence."""
         device = self._model.device
         layout = cache.begin(prefix, rows, starts, [len(piece) for piece in pieces], device)
         ids_1N = torch.tensor([[token for piece in pieces for token in piece]], device=device)
         output = self._model.backbone(
             input_ids=ids_1N, position_ids=layout.position_N[None], use_cache=False, row_cache=cache
         )
-        return output.last_hidden_state[0, layout.last_B]
+        return output.last_hidden_state[0], layout
 
 
 def draw_tokens(logits_SV: Tensor, samplers: Sequence[Sampler]) -> list[int]:

@@ -11,6 +11,7 @@ For laptops, CI and validation; a busy endpoint is better served by vLLM.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ from plansmith.contract.check import check_plan
 from plansmith.contract.endpoint import Draft
 from plansmith.contract.errors import InputError
 from plansmith.contract.grammar import plan_schema
-from plansmith.contract.prompt import encode_prompt
+from plansmith.contract.prompt import encode_prompt, encode_target
 from plansmith.contract.records import FinishReason
 from plansmith.serving.config import EngineConfig
 from plansmith.serving.decoding import Decoder, Row, Sampler
@@ -127,6 +128,29 @@ class LocalEngine:
             waiting = deque(sorted(requests, key=lambda request: len(request.query), reverse=True))
             self._serve(catalog, lambda: waiting.popleft() if waiting else None)
         return [request.future.result() for request in requests]
+
+    def mean_nll(self, query: str, plan_text: str, catalog: Catalog) -> float:
+        """How likely the model finds a plan: mean negative log-likelihood of its tokens, the stop token included.
+
+        Args:
+            query: the user's words.
+            plan_text: the plan as canonical text.
+            catalog: the workers that the prompt shows.
+
+        Returns:
+            Nats a token; NaN where prompt and plan are too long for the model.
+
+        Raises:
+            CatalogMismatchError: the adapter was made for another catalog.
+
+        """
+        with self._computing:
+            state = self._state_of(catalog)
+            prompt = encode_prompt(query, catalog, self._model.tokenizer).suffix
+            target = encode_target(plan_text, self._model.tokenizer)
+            if state.prefix.length + len(prompt) + len(target) > self._model.max_positions:
+                return math.nan
+            return float(self._decoder.target_nll(state.prefix, prompt, target).mean())
 
     async def plan(
         self, query: str, catalog: Catalog, *, constrained: bool = True, temperature: float = 0.0, seed: int = 0

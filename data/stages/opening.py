@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from plansmith.contract.catalog import Catalog
+from plansmith.contract.errors import InputError
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Query, Reject
 from plansmith.contract.store import iter_lines
@@ -103,17 +104,24 @@ def _open_teacher(source: TeacherSource) -> Opened:
     from plansmith.data.drafts import DRAFTS, FAILED
     from plansmith.data.queries import load_queries
 
-    asked = load_queries(source.run)
+    run = _run_of(source)
+    asked = load_queries(run)
     notes: Counter[str] = Counter()
-    failed = source.run / FAILED
+    failed = run / FAILED
     if failed.exists() and (number := sum(1 for _ in iter_lines(failed))):
         notes["requests_without_answer"] = number
-    total = sum(1 for _ in iter_lines(source.run / DRAFTS))
+    total = sum(1 for _ in iter_lines(run / DRAFTS))
     queries = {query.query: query for query in asked.queries}
     licences = sorted({one.licence for one in asked.manifest.sources if one.licence})
     licence = source.licence or "; ".join(licences)
     items = _answers(source, queries, notes, total)
-    return Opened(f"teacher in {source.run.name}", licence, asked.catalog, total, chunked(items), notes)
+    return Opened(f"teacher in {run.name}", licence, asked.catalog, total, chunked(items), notes)
+
+
+def _run_of(source: TeacherSource) -> Path:
+    if source.run is None:
+        raise InputError("the source 'teacher' names no run directory; give 'source.run', or build in that directory.")
+    return source.run
 
 
 def _answers(
@@ -125,7 +133,7 @@ def _answers(
 
     repaired = Repaired.KEEP if source.keep_repaired else Repaired.REJECT
     found = 0
-    for answer in iter_candidates(iter_drafts(source.run), queries, repaired=repaired):
+    for answer in iter_candidates(iter_drafts(_run_of(source)), queries, repaired=repaired):
         found += 1
         if answer.repairs:
             notes["repaired_answers"] += 1
@@ -151,7 +159,7 @@ def _source_files(source: Source) -> list[Path]:
         from plansmith.data.drafts import DRAFTS
         from plansmith.data.queries import CATALOG, QUERIES
 
-        return [source.run / name for name in (DRAFTS, QUERIES, CATALOG)]
+        return [_run_of(source) / name for name in (DRAFTS, QUERIES, CATALOG)]
     if isinstance(source, ScriptSource):
         from plansmith.data.sources.script import catalog_path
 

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from plansmith.contract.settings import Settings, load_settings
 from plansmith.data.config import DataConfig
+from plansmith.data.teacher_config import QueriesConfig, TeachConfig
 from plansmith.eval.config import EvalConfig
-from plansmith.serving.config import EngineConfig
+from plansmith.factory import Factory, Teacher
+from plansmith.serving.config import EndpointConfig, EngineConfig
 from plansmith.training.config import ModelConfig, TrainingConfig
+
+
+class StudentConfig(Settings):
+    """The student that says how likely it finds each of several right plans (`data.verify.likeliest`)."""
+
+    base: Path
+    """Directory of a transformers model."""
+    adapter: Path | None = None
+    """Directory of its adapter; None: the base alone."""
 
 
 class Recipe(Settings):
@@ -27,16 +39,45 @@ class Recipe(Settings):
     """Directory that holds the runs."""
     seed: int = Field(default=1, ge=0)
     """Seed of every random choice: generated queries, split, initial adapter, order of examples."""
+    catalog: Path | None = None
+    """The workers that a teacher's plans may call; None takes those of the one benchmark among the query sources."""
+    queries: QueriesConfig | None = None
+    """What a teacher is asked; None: there is no teacher, and `data.source` names rows that have their plans."""
+    teacher: Teacher | None = None
+    """Who writes the plans; `kind` is `openai` or `recorded`."""
+    grower: EndpointConfig | None = None
+    """Who invents queries, where some are to be grown; None: the teacher."""
+    teach: TeachConfig = Field(default_factory=TeachConfig)
     data: DataConfig
+    judge: EndpointConfig | None = None
+    """The model that is asked whether a plan is right, where `data.verify.judge` is set."""
+    student: StudentConfig | None = None
+    """Who chooses among right plans, where `data.verify.likeliest` is set."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
 
+    @model_validator(mode="after")
+    def _teacher_has_queries(self) -> Self:
+        given = [name for name in ("teacher", "grower", "catalog") if getattr(self, name) is not None]
+        if self.queries is None and given:
+            raise ValueError(f"{given[0]!r} is set, but 'queries' is not, so no teacher would be asked")
+        _ = self.factory  # checks what goes together
+        return self
+
     @property
     def directory(self) -> Path:
         """The run directory."""
         return self.out / self.name
+
+    @property
+    def factory(self) -> Factory | None:
+        """The part that collects queries and asks a teacher; None where the recipe has none."""
+        if self.queries is None:
+            return None
+        shared = ("name", "out", "seed", "catalog", "queries", "teacher", "grower", "teach")
+        return Factory.model_validate({name: getattr(self, name) for name in shared})
 
 
 def load_recipe(file: str | Path | None, overrides: Sequence[str] = ()) -> Recipe:

@@ -72,8 +72,11 @@ def build_data(line: Line) -> DataSet:
     """Stage 1: the verified train, val and test parts; the data stage itself skips a build from the same inputs."""
     from plansmith.data.build import build_data as build
     from plansmith.data.build import load_data
+    from plansmith.verifying import helpers_of
 
-    build(line.recipe.data, line.path, seed=line.recipe.seed, progress=line.progress)
+    recipe = line.recipe
+    with helpers_of(recipe) as helpers:
+        build(recipe.data, line.path, seed=recipe.seed, progress=line.progress, helpers=helpers)
     data = load_data(line.path)
     sizes = f"{len(data.train)} train, {len(data.val)} val, {len(data.test)} test"
     line.progress.note(f"data: {sizes}; {len(data.catalog.workers)} workers, catalog {data.catalog.hash[:12]}")

@@ -7,6 +7,7 @@ directory: a second one is refused.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plansmith.contract.catalog import Catalog
@@ -29,13 +30,18 @@ if TYPE_CHECKING:
     from plansmith.serving.config import EndpointConfig
 
 
-def collect(factory: Factory, progress: Progress) -> tuple[QueriesManifest, Exception | None]:
+def _held(factory: Factory, *, held: bool) -> AbstractContextManager[None]:
+    """The lock of the run directory, unless the caller holds it."""
+    return nullcontext() if held else RunDirectory(factory.directory).locked()
+
+
+def collect(factory: Factory, progress: Progress, *, held: bool = False) -> tuple[QueriesManifest, Exception | None]:
     """Stage 0a: the queries; with the error that ended growing early, for the caller to raise."""
     from plansmith.data.queries import collect_queries
 
     catalog = Catalog.load(factory.catalog) if factory.catalog is not None else None
     grower, config = _grower(factory)
-    with RunDirectory(factory.directory).locked():
+    with _held(factory, held=held):
         done = collect_queries(config, catalog, factory.directory, progress, seed=factory.seed, grower=grower)
     return done.manifest, done.stopped
 
@@ -74,14 +80,14 @@ class _Asked(NamedTuple):
     config: TeachConfig
 
 
-def ask_teacher(factory: Factory, progress: Progress) -> tuple[TeachManifest, Exception | None]:
+def ask_teacher(factory: Factory, progress: Progress, *, held: bool = False) -> tuple[TeachManifest, Exception | None]:
     """Stage 0b: the teacher's answers; with the error that ended it early, for the caller to raise."""
     from plansmith.data.queries import load_queries
     from plansmith.data.taught import grown_mix, summarise
     from plansmith.data.teacher import teach
 
     run = RunDirectory(factory.directory)
-    with run.locked():
+    with _held(factory, held=held):
         asked = load_queries(run.path)
         teacher = _teacher(factory, asked.catalog, asked.queries)
         taught = teach(

@@ -1,12 +1,13 @@
 """Collect queries, ask a teacher for their plans; build the train, val and test parts of a recipe; count and show them.
 
-A config for queries and teacher has the keys name, catalog, queries, teacher, teach (and out, seed, grower); one for
-the rest is a recipe. What the teacher answered is never asked again: after a stop the same command goes on.
+A recipe with `queries` and `teacher` goes through all of it (configs/teacher.yaml); queries and teach also take a
+config that has nothing but name, catalog, queries, teacher, teach (and out, seed, grower). What the teacher answered is
+never asked again: after a stop the same command goes on.
 
 Examples:
-  plansmith data queries --config teacher.yaml
-  plansmith data teach --config teacher.yaml --teach.samples 3 --teach.temperature 0.7 --teach.budget.money=20
-  plansmith data build --config configs/quickstart.yaml
+  plansmith data queries --config configs/teacher.yaml
+  plansmith data teach --config configs/teacher.yaml --teach.samples 3 --teach.temperature 0.7 --teach.budget.money=20
+  plansmith data build --config configs/teacher.yaml
   plansmith data stats --run out/quickstart
   plansmith data show --run out/quickstart --part handwritten --limit 5
   plansmith data show --run out/quickstart --part rejects
@@ -94,12 +95,21 @@ def _teach(args: argparse.Namespace) -> int:
 
 
 def _factory_of(args: argparse.Namespace) -> Factory:
-    from plansmith.contract.settings import load_settings
+    from plansmith.contract.settings import has_section, load_settings
     from plansmith.factory import Factory
+    from plansmith.recipe import load_recipe
 
     if args.config is None:
         raise InputError("give --config FILE with the keys name, catalog, queries, teacher, teach.")
-    return load_settings(Factory, args.config, overrides(args))
+    if not has_section(args.config, "data"):
+        return load_settings(Factory, args.config, overrides(args))
+    factory = load_recipe(args.config, overrides(args)).factory
+    if factory is None:
+        raise InputError(
+            f"{args.config!r} is a recipe without 'queries', so there is nothing to ask a teacher. Add 'queries' and "
+            "'teacher' (configs/teacher.yaml shows how), or go on with 'plansmith data build'."
+        )
+    return factory
 
 
 def _factory_settings() -> str:

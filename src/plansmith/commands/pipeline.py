@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from plansmith.commands.shared import add_recipe_options, program, recipe_of, settings_asked, source_flags
 
 if TYPE_CHECKING:
+    from plansmith.contract.progress import Progress
     from plansmith.data.build import DataSet
+    from plansmith.factory import Factory
     from plansmith.stages import Line
 
 
@@ -40,22 +42,50 @@ def run(args: argparse.Namespace) -> int:
     with shown_progress() as progress:
         line = open_line(recipe, progress)
         watch = Watch()
+        stages = Stages(progress, 5 if recipe.factory is None else 7)
         with line.run.locked():
             write_recipe(line, command)
-            progress.note(f"1 of 5, data: {line.path}")
+            if recipe.factory is not None:
+                _ask(recipe.factory, stages)
+            stages.enter(f"data: {line.path}")
             data = build_data(line)
-            progress.note("2 of 5, base model")
+            stages.enter("base model")
             base = prepare_base(line, data)
-            progress.note("3 of 5, training")
+            stages.enter("training")
             adapter = train(line, data, base)
-            progress.note("4 of 5, answers of the systems to the test items")
+            stages.enter("answers of the systems to the test items")
             bench = evaluate(line, data, base, adapter)
-            progress.note("5 of 5, report")
+            stages.enter("report")
             table = report(line, data, base, bench, command)
         progress.note(f"done in {watch}")
     draw(table)
     print(what_next(line, data, flags))
     return 0
+
+
+class Stages:
+    """Tells the user which stage begins."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self._total, self._number = progress, total, 0
+
+    def enter(self, what: str) -> None:
+        self._number += 1
+        self.progress.note(f"{self._number} of {self._total}, {what}")
+
+
+def _ask(factory: Factory, stages: Stages) -> None:
+    """Queries, and the teacher's plans for them; only what is missing is asked."""
+    from plansmith.stages_data import ask_teacher, collect
+
+    stages.enter("queries")
+    _, stopped = collect(factory, stages.progress, held=True)
+    if stopped is not None:
+        raise stopped
+    stages.enter("the teacher's plans")
+    _, stopped = ask_teacher(factory, stages.progress, held=True)
+    if stopped is not None:
+        raise stopped
 
 
 def what_next(line: Line, data: DataSet, flags: list[str]) -> str:
