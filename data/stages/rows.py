@@ -1,6 +1,6 @@
 """The checks of one row, alone: static check, grounding, execution on recorded results, outcome.
 
-The same code runs in this process, in others, and on other machines (`runners.py`, `ray_build.py`): a `RowChecker` is
+The same code runs in this process, in others, and on other machines (`runners.py`): a `RowChecker` is
 made from a picklable `CheckSettings`, takes chunks of rows, and gives for each row one line of JSON with what became of
 it, in order. A row on which the code itself fails is a reject `check_failed` and never the end of a build. What needs
 other rows (votes, duplicates) is not here.
@@ -35,7 +35,7 @@ from plansmith.data.stages.grounding import ground
 from plansmith.data.stages.tally import Stage, Tallies
 from plansmith.data.verify_config import Rule, Rules
 
-SPLIT_PARTS = frozenset({"train", "val", "seen", "unseen"})
+SPLIT_PARTS = frozenset({"train", "val", "seen", "unseen", "unseen_workers", "unseen_sequences", "overall"})
 """Parts that the split gives; a source may not."""
 EXECUTION, WRONG_OUTCOME, CHECK_FAILED = "execution", "wrong_outcome", "check_failed"
 
