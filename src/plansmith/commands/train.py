@@ -5,6 +5,7 @@ Stops and resumes: the same command goes on from the last checkpoint. Other sett
 Examples:
   plansmith train --config configs/quickstart.yaml
   plansmith train --config configs/quickstart.yaml --training.steps 80 --training.learning_rate 5e-4
+  plansmith train --config configs/quickstart.yaml --dry-run     (tokens, labels, weights, counts; no step is made)
 """
 
 from __future__ import annotations
@@ -12,15 +13,22 @@ from __future__ import annotations
 import argparse
 
 from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked, source_flags
+from plansmith.contract.errors import InputError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe_options(parser)
+    parser.add_argument("--dry-run", action="store_true", help="show what training would see, and make no step")
+    parser.add_argument("--row", metavar="ID", help="with --dry-run: the row that is shown (default: the longest plan)")
 
 
 def run(args: argparse.Namespace) -> int:
     if settings_asked(args):
         return 0
+    if args.dry_run:
+        return _dry_run(args)
+    if args.row is not None:
+        raise InputError("--row chooses the row that --dry-run shows; give --dry-run too.")
     from plansmith.progress import shown_progress
     from plansmith.stages import load_built_data, open_line, prepare_base, train, write_recipe
 
@@ -31,4 +39,24 @@ def run(args: argparse.Namespace) -> int:
             write_recipe(line, ["plansmith", "train", *source_flags(args)])
             adapter = train(line, data, prepare_base(line, data))
     print(adapter)
+    return 0
+
+
+def _dry_run(args: argparse.Namespace) -> int:
+    from plansmith.progress import shown_progress
+    from plansmith.stages import load_built_data, open_line, prepare_base
+    from plansmith.terminal import draw
+    from plansmith.training.dry_run import dry_run_tables
+    from plansmith.training.encode import encode_examples
+    from plansmith.training.model import load_tokenizer
+
+    with shown_progress() as progress:
+        line = open_line(recipe_of(args), progress)
+        with line.run.locked():
+            data = load_built_data(line)
+            tokenizer = load_tokenizer(prepare_base(line, data).path)
+        config = line.recipe.training
+        corpus = encode_examples(data.train, data.catalog, tokenizer, config, progress)
+    draw(*dry_run_tables(corpus, tokenizer, config, args.row))
+    print("No step was made.")
     return 0
