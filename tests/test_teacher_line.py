@@ -172,7 +172,11 @@ def test_more_queries_are_asked_alone_and_no_row_changes_sides(
 
 @pytest.mark.slow
 def test_the_pipeline_goes_from_queries_to_the_report_and_a_second_run_asks_nobody(
-    config: Config, server: OpenAIServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    config: Config,
+    server: OpenAIServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("PLANSMITH_CACHE", str(tmp_path / "cache"))
     recipe = config()
