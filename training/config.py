@@ -64,7 +64,7 @@ class Precision(StrEnum):
 
 
 class TrainingConfig(Settings):
-    """LoRA training with cross-entropy on the tokens of the plan."""
+    """LoRA training on the tokens of the plan: cross-entropy, the mass outside the plan grammar, a teacher's view."""
 
     rank: int = 16
     """Rank of the adapter matrices: 1, 8, 16, 32, 64, 128, 256, 320 or 512 (those that a server loads)."""
@@ -105,6 +105,19 @@ class TrainingConfig(Settings):
     """Steps between checkpoints; a killed run goes on from the last one."""
     keep_checkpoints: int = Field(default=1, ge=1)
     """How many checkpoints stay on disk while training runs."""
+    validity: bool = True
+    """Add the validity term: -log of the probability that the plan grammar's allowed tokens have, at every target
+    token. It weighs broken JSON and unregistered names more than wrong content. False: neither learnt from nor logged."""
+    lambda_validity: float = Field(default=1.0, ge=0)
+    """Factor of the validity term; 0 logs it without learning from it."""
+    name_weight: float = Field(default=4.0, gt=0)
+    """Weight within the validity term of the tokens that write a worker's name."""
+    teacher: str | None = None
+    """Directory of a teacher's answers (`plansmith data teach`) whose kept log-probabilities are learnt too; needs a
+    teacher with the student's tokenizer. None: its plans only."""
+    lambda_teacher: float = Field(default=1.0, ge=0)
+    """Factor of the teacher term: Kullback-Leibler divergence from the teacher over its likeliest tokens and the
+    rest."""
     precision: Precision = Precision.AUTO
     """Number format of the frozen weights and activations."""
 

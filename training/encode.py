@@ -32,6 +32,8 @@ class Corpus(NamedTuple):
     examples: list[Encoded]
     names: list[str]
     """Id of each example's row."""
+    rows: list[Example]
+    """Each example's row."""
     given: int
     """Rows that came in; `given == len(examples) + sum(dropped.values())`."""
     dropped: dict[str, int]
@@ -60,6 +62,7 @@ def encode_examples(
     prefix = encode_prompt("", catalog, tokenizer).prefix
     kept: list[Encoded] = []
     names: list[str] = []
+    rows: list[Example] = []
     long: list[tuple[str, int]] = []
     for example in examples:
         encoded = encode_example(example, catalog, tokenizer, prefix)
@@ -69,7 +72,8 @@ def encode_examples(
         else:
             kept.append(encoded)
             names.append(example.id)
-    corpus = Corpus(prefix, kept, names, len(examples), dict(Counter("too_long" for _ in long)))
+            rows.append(example)
+    corpus = Corpus(prefix, kept, names, rows, len(examples), dict(Counter("too_long" for _ in long)))
     if long:
         _report_long(long, len(examples), config, progress)
     check_corpus(corpus, stop)

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma3ForCausalLM, Gemma3TextConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging as transformers_logging
 
 from plansmith.contract.errors import InputError, MissingExtraError, PlansmithError
@@ -74,6 +81,12 @@ def base_hash(base: Path) -> str:
 def load_tokenizer(base: Path) -> Any:
     """The tokenizer of a model directory; nothing is fetched and no code of the directory runs."""
     return AutoTokenizer.from_pretrained(base, local_files_only=True, trust_remote_code=False)
+
+
+def vocab_rows(base: Path) -> int:
+    """Rows of the output layer of a model directory; padded vocabularies have more than the tokenizer has tokens."""
+    config = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
+    return int(config.get_text_config().vocab_size)
 
 
 def load_model(base: Path, dtype: torch.dtype) -> PreTrainedModel:

@@ -4,7 +4,8 @@ Reads a data set and a base model's directory; writes `adapter/` (peft safetenso
 `metrics.jsonl`, and checkpoints into the output directory. A killed run goes on from its last checkpoint and ends with
 the same weights, bit by bit on a CPU; a finished one is not run again for the same inputs.
 
-The loss is cross-entropy on the tokens of the plan, its sum divided once by the weight of the whole optimizer step.
+The loss is cross-entropy on the tokens of the plan, with the validity term and a teacher's where they are switched on
+(`loss.py`), each sum divided once by the weight of the whole optimizer step.
 Every step runs the catalog once a micro-batch (`prefix.py`).
 
 Not covered: several devices, evaluation by generated plans while training.
@@ -32,8 +33,9 @@ from plansmith.contract.errors import InputError, PlansmithError
 from plansmith.contract.progress import Progress
 from plansmith.contract.prompt import prompt_hash
 from plansmith.contract.records import Record
-from plansmith.contract.store import append_row, read_rows, write_rows, write_text
+from plansmith.contract.store import append_row, file_hash, read_rows, write_rows, write_text
 from plansmith.data.build import DataSet
+from plansmith.data.drafts import DRAFTS
 from plansmith.training import prefix
 from plansmith.training.checkpoint import (
     CARD,
@@ -48,10 +50,11 @@ from plansmith.training.checkpoint import (
 from plansmith.training.config import ModelConfig, Precision, Schedule, TrainingConfig
 from plansmith.training.encode import Corpus, encode_examples
 from plansmith.training.files import make_directory
-from plansmith.training.loss import Head, chunked_plan_loss
-from plansmith.training.model import GEMMA, TERMS, base_hash, load_model, load_tokenizer
+from plansmith.training.loss import Head, LossOutput, chunked_plan_loss
+from plansmith.training.model import GEMMA, TERMS, base_hash, load_model, load_tokenizer, vocab_rows
+from plansmith.training.supervision import StepTotals, Supervision, Terms, build_supervision
 
-TRAINER_VERSION = 1
+TRAINER_VERSION = 2
 """Raised whenever the same inputs would give other weights."""
 _WITHOUT_EFFECT = {"checkpoint_every", "keep_checkpoints"}
 _METRICS = "metrics.jsonl"
@@ -67,7 +70,17 @@ class StepMetrics(Record):
     step: int
     """From 1."""
     loss: float
-    """Cross-entropy in nats a target token, over the whole step."""
+    """What was minimised: all terms with their factors, over the whole step."""
+    cross_entropy: float
+    """In nats a target token."""
+    validity: float | None
+    """Validity term a target token, names weighted, before its factor; None where it is off."""
+    teacher: float | None
+    """Divergence from the teacher a target token, before its factor; None where there is no teacher."""
+    mass_outside_json: float | None
+    """Mean probability outside the plan grammar where the target continues no worker's name."""
+    mass_outside_names: float | None
+    """The same where it does; None where the step has no such target."""
     learning_rate: float
     grad_norm: float
     """Before clipping."""
@@ -75,6 +88,8 @@ class StepMetrics(Record):
     tokens: int
     """Tokens that went through the model, prefixes included."""
     seconds: float
+    mask_seconds: float
+    """Time that masks took since the step before, in the background for the most part."""
 
 
 class TrainResult(NamedTuple):
@@ -126,18 +141,21 @@ def train(
     if finished is not None:
         progress.note(f"training: {out / 'adapter'} is complete for the same inputs, skipped")
         return finished
-    corpus = encode_examples(data.train, data.catalog, load_tokenizer(base), config, progress)
+    tokenizer = load_tokenizer(base)
+    corpus = encode_examples(data.train, data.catalog, tokenizer, config, progress)
+    extra = build_supervision(corpus, data.catalog, tokenizer, config, vocab_rows(base), progress)
     trainee = build_trainee(base, config, seed=seed)
     done = load_checkpoint(out, inputs, trainee.parameters, trainee.optimizer)
     _start(out, done, config, corpus, progress)
     for step in range(done, config.steps):
-        row = train_step(trainee, corpus, config, step, seed=seed)
+        row = train_step(trainee, corpus, extra, config, step, seed=seed)
         append_row(out / _METRICS, row)
         if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
             state = State(step=step + 1, inputs=inputs)
             save_checkpoint(out, state, trainee.parameters, trainee.optimizer, keep=config.keep_checkpoints)
         _show(row, config, progress)
     progress.finish()
+    extra.close()
     return _finish(out, trainee, corpus, data, inputs, progress)
 
 
@@ -150,6 +168,8 @@ def inputs_of(model: ModelConfig, config: TrainingConfig, data: DataSet, base: P
     """
     data.catalog.require_hash(data.manifest.catalog_hash, what="the training data")
     settings = config.model_dump(mode="json", exclude=_WITHOUT_EFFECT)
+    if config.teacher is not None and (drafts := Path(config.teacher).expanduser() / DRAFTS).is_file():
+        settings["teacher_hash"] = file_hash(drafts)
     return Inputs(
         trainer=TRAINER_VERSION,
         seed=seed,
@@ -242,7 +262,9 @@ def _start(out: Path, done: int, config: TrainingConfig, corpus: Corpus, progres
         progress.advance(done)
 
 
-def train_step(trainee: Trainee, corpus: Corpus, config: TrainingConfig, step: int, *, seed: int) -> StepMetrics:
+def train_step(
+    trainee: Trainee, corpus: Corpus, extra: Supervision, config: TrainingConfig, step: int, *, seed: int
+) -> StepMetrics:
     """One optimizer step; `step` counts from 0.
 
     Raises:
@@ -252,13 +274,18 @@ def train_step(trainee: Trainee, corpus: Corpus, config: TrainingConfig, step: i
     begun = time.monotonic()
     torch.manual_seed(seed * 1_000_003 + step)
     chosen = batch_of(step, len(corpus.examples), config.batch_size, seed=seed)
-    batch = sorted((corpus.examples[i] for i in chosen), key=lambda example: len(example.ids))
-    weight_total = math.fsum(weight for example in batch for weight in example.weights)
-    loss, tokens = 0.0, 0
-    for start in range(0, len(batch), config.micro_batch_size):
-        packed = prefix.pack(corpus.prefix, batch[start : start + config.micro_batch_size], trainee.device)
-        loss += _backward(trainee, packed, weight_total)
+    rows = sorted(chosen, key=lambda i: len(corpus.examples[i].ids))
+    weight_total = math.fsum(weight for i in rows for weight in corpus.examples[i].weights)
+    totals, tokens, masking = StepTotals(), 0, extra.mask_seconds()
+    for start in range(0, len(rows), config.micro_batch_size):
+        part = rows[start : start + config.micro_batch_size]
+        packed = prefix.pack(corpus.prefix, [corpus.examples[i] for i in part], trainee.device)
+        terms = extra.terms(part, trainee.device)
+        if start == 0:
+            extra.prefetch([*rows, *batch_of(step + 1, len(corpus.examples), config.batch_size, seed=seed)])
+        totals.add(_backward(trainee, packed, terms, weight_total), terms)
         tokens += len(packed.ids_T)
+    loss = totals.loss
     norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), config.max_grad_norm))
     if not (math.isfinite(loss) and math.isfinite(norm)):
         names = ", ".join(repr(corpus.names[i]) for i in chosen[:4])
@@ -274,19 +301,29 @@ def train_step(trainee: Trainee, corpus: Corpus, config: TrainingConfig, step: i
     return StepMetrics(
         step=step + 1,
         loss=loss,
+        **totals.shown(config),
         learning_rate=rate,
         grad_norm=norm,
-        examples=len(batch),
+        examples=len(rows),
         tokens=tokens,
         seconds=round(time.monotonic() - begun, 3),
+        mask_seconds=round(extra.mask_seconds() - masking, 4),
     )
 
 
-def _backward(trainee: Trainee, packed: prefix.Packed, weight_total: float) -> float:
+def _backward(trainee: Trainee, packed: prefix.Packed, terms: Terms, weight_total: float) -> LossOutput:
     hidden_ND = prefix.hidden_at_targets(trainee.model, packed)
-    out = chunked_plan_loss(hidden_ND, trainee.head, packed.target_N, packed.weight_N, weight_total=weight_total)
+    out = chunked_plan_loss(
+        hidden_ND,
+        trainee.head,
+        packed.target_N,
+        packed.weight_N,
+        weight_total=weight_total,
+        validity=terms.validity,
+        teacher=terms.teacher,
+    )
     out.loss.backward()
-    return float(out.loss.detach())
+    return out
 
 
 def batch_of(step: int, num_examples: int, batch_size: int, *, seed: int) -> list[int]:
