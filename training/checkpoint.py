@@ -86,7 +86,7 @@ class Card(Record):
     """Rows trained on, of `given`."""
     given: int
     final_loss: float
-    """Cross-entropy of the last step in nats a token."""
+    """Loss of the last step, all terms with their factors."""
     seconds: float
     """Wall time of the steps, interruptions left out."""
     inputs: Inputs

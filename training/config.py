@@ -107,7 +107,7 @@ class TrainingConfig(Settings):
     """How many checkpoints stay on disk while training runs."""
     validity: bool = True
     """Add the validity term: -log of the probability that the plan grammar's allowed tokens have, at every target
-    token. It weighs broken JSON and unregistered names more than wrong content. False: neither learnt from nor logged."""
+    token. It weighs broken JSON and unregistered names more than wrong content. False: neither learnt nor logged."""
     lambda_validity: float = Field(default=1.0, ge=0)
     """Factor of the validity term; 0 logs it without learning from it."""
     name_weight: float = Field(default=4.0, gt=0)

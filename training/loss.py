@@ -60,6 +60,13 @@ class Teacher(NamedTuple):
     """KD's factor in the loss (lambda)."""
 
 
+class Terms(NamedTuple):
+    """The further terms of a micro-batch; None where one is off."""
+
+    validity: Validity | None = None
+    teacher: Teacher | None = None
+
+
 class LossOutput(NamedTuple):
     """The loss of one micro-batch as its share of the step's; all but `loss` are values without gradient."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,15 +29,8 @@ from plansmith.data.drafts import DRAFTS, iter_drafts
 from plansmith.training.config import TrainingConfig
 from plansmith.training.distillation import Taught, teacher_targets
 from plansmith.training.encode import Corpus
-from plansmith.training.loss import LossOutput, Teacher, Validity
+from plansmith.training.loss import Teacher, Terms, Validity
 from plansmith.training.validity import PlanMasks, Target, name_positions, require_allowed
-
-
-class Terms(NamedTuple):
-    """The further terms of a micro-batch, as `plan_loss` takes them."""
-
-    validity: Validity | None
-    teacher: Teacher | None
 
 
 @dataclass(frozen=True)
@@ -185,35 +178,3 @@ def _taught(
     speaks = sum(row is not None for row in found.rows)
     progress.note(f"training: teacher term for {speaks} of {len(found.rows)} rows{without}")
     return found.rows
-
-
-class StepTotals:
-    """Sums the loss of a step's micro-batches, and gives what the log says of it."""
-
-    def __init__(self) -> None:
-        self._sum = torch.zeros(len(LossOutput._fields), dtype=torch.float64)
-        self._seen, self._named = 0, 0
-
-    def add(self, out: LossOutput, terms: Terms) -> None:
-        values = torch.stack([value.detach().float() for value in out])
-        self._sum += values.cpu().double()
-        if terms.validity is not None:
-            seen_N = terms.validity.weight_N > 0
-            self._seen += int(seen_N.sum())
-            self._named += int((seen_N & terms.validity.name_N).sum())
-
-    @property
-    def loss(self) -> float:
-        return float(self._sum[0])
-
-    def shown(self, config: TrainingConfig) -> dict[str, float | None]:
-        """Each term's value, and the mean mass outside the grammar; None where a term is off or no position counts."""
-        values = LossOutput(*self._sum.tolist())
-        json = self._seen - self._named
-        return {
-            "cross_entropy": float(values.cross_entropy),
-            "validity": float(values.validity) if config.validity else None,
-            "teacher": float(values.teacher) if config.teacher is not None else None,
-            "mass_outside_json": float(values.outside_json) / json if json else None,
-            "mass_outside_names": float(values.outside_names) / self._named if self._named else None,
-        }

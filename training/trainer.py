@@ -32,7 +32,6 @@ from plansmith import __version__
 from plansmith.contract.errors import InputError, PlansmithError
 from plansmith.contract.progress import Progress
 from plansmith.contract.prompt import prompt_hash
-from plansmith.contract.records import Record
 from plansmith.contract.store import append_row, file_hash, read_rows, write_rows, write_text
 from plansmith.data.build import DataSet
 from plansmith.data.drafts import DRAFTS
@@ -50,9 +49,10 @@ from plansmith.training.checkpoint import (
 from plansmith.training.config import ModelConfig, Precision, Schedule, TrainingConfig
 from plansmith.training.encode import Corpus, encode_examples
 from plansmith.training.files import make_directory
-from plansmith.training.loss import Head, LossOutput, chunked_plan_loss
+from plansmith.training.loss import Head, LossOutput, Terms, chunked_plan_loss
+from plansmith.training.metrics import StepMetrics, StepTotals
 from plansmith.training.model import GEMMA, TERMS, base_hash, load_model, load_tokenizer, vocab_rows
-from plansmith.training.supervision import StepTotals, Supervision, Terms, build_supervision
+from plansmith.training.supervision import Supervision, build_supervision
 
 TRAINER_VERSION = 2
 """Raised whenever the same inputs would give other weights."""
@@ -62,34 +62,6 @@ _METRICS = "metrics.jsonl"
 
 class TrainingError(PlansmithError):
     """Training cannot go on: the loss or its gradient is no number."""
-
-
-class StepMetrics(Record):
-    """One row of `metrics.jsonl`."""
-
-    step: int
-    """From 1."""
-    loss: float
-    """What was minimised: all terms with their factors, over the whole step."""
-    cross_entropy: float
-    """In nats a target token."""
-    validity: float | None
-    """Validity term a target token, names weighted, before its factor; None where it is off."""
-    teacher: float | None
-    """Divergence from the teacher a target token, before its factor; None where there is no teacher."""
-    mass_outside_json: float | None
-    """Mean probability outside the plan grammar where the target continues no worker's name."""
-    mass_outside_names: float | None
-    """The same where it does; None where the step has no such target."""
-    learning_rate: float
-    grad_norm: float
-    """Before clipping."""
-    examples: int
-    tokens: int
-    """Tokens that went through the model, prefixes included."""
-    seconds: float
-    mask_seconds: float
-    """Time that masks took since the step before, in the background for the most part."""
 
 
 class TrainResult(NamedTuple):

@@ -21,9 +21,9 @@ from plansmith.contract.store import read_rows
 from plansmith.data.build import DataSet
 from plansmith.training.checkpoint import Card
 from plansmith.training.config import ModelConfig, Schedule, TrainingConfig
+from plansmith.training.metrics import StepMetrics
 from plansmith.training.model import base_hash, load_model
 from plansmith.training.trainer import (
-    StepMetrics,
     TrainingError,
     TrainResult,
     batch_of,
@@ -121,7 +121,8 @@ def test_progress_shows_loss_rate_and_time_left(finished: tuple[TrainResult, Wat
     assert watcher.done == 6
     assert watcher.values[-1].keys() == {"loss", "examples_per_second", "time_left"}
     assert watcher.values[-1]["time_left"] == "0:00"
-    assert "16 of 16 rows (0 left out)" in watcher.notes[0]
+    assert "validity term over" in watcher.notes[0]
+    assert "16 of 16 rows (0 left out)" in watcher.notes[1]
     assert "s a step" in watcher.notes[-1]
 
 
