@@ -251,7 +251,8 @@ class _ChunkedLoss(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         wanted = ctx.needs_input_grad[0]
         grad_ND = torch.empty_like(hidden_ND) if wanted else None
-        total = torch.zeros(len(LossOutput._fields), dtype=torch.float32, device=hidden_ND.device)
+        kind = torch.promote_types(hidden_ND.dtype, torch.float32)
+        total = torch.zeros(len(LossOutput._fields), dtype=kind, device=hidden_ND.device)
         for start in range(0, len(hidden_ND), chunk):
             part = slice(start, start + chunk)
             with torch.set_grad_enabled(wanted):
@@ -259,7 +260,7 @@ class _ChunkedLoss(torch.autograd.Function):
                 out = of_chunk(part, hidden)
                 if grad_ND is not None:
                     (grad_ND[part],) = torch.autograd.grad(out.loss, hidden)
-            total += torch.stack([value.detach().float() for value in out])
+            total += torch.stack([value.detach().to(kind) for value in out])
         if grad_ND is not None:
             ctx.save_for_backward(grad_ND)
         loss, *values = total.unbind()
