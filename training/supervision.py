@@ -59,9 +59,16 @@ class Supervision:
         """Time spent on masks so far, most of it beside other work."""
         return 0.0 if self.masks is None else self.masks.seconds
 
-    def close(self) -> None:
-        if self.masks is not None:
-            self.masks.close()
+    def close(self, progress: Progress) -> None:
+        """End background work, and say what the masks came to."""
+        if self.masks is None:
+            return
+        self.masks.close()
+        made, added = self.masks.tokens, self.masks.added
+        progress.note(
+            f"training: {len(self.masks.table)} masks for {made} target tokens in {self.masks.seconds:.1f} s"
+            + (f"; {added} targets added that the grammar accepts but spells with other tokens" if added else "")
+        )
 
     def _validity(self, rows: Sequence[int], device: torch.device) -> Validity | None:
         if self.masks is None:

@@ -127,7 +127,7 @@ def train(
             save_checkpoint(out, state, trainee.parameters, trainee.optimizer, keep=config.keep_checkpoints)
         _show(row, config, progress)
     progress.finish()
-    extra.close()
+    extra.close(progress)
     return _finish(out, trainee, corpus, data, inputs, progress)
 
 

@@ -97,6 +97,9 @@ class PlanMasks:
         self.table = MaskTable(grammars.num_words)
         self.tokens = 0
         """Tokens for which a mask was made."""
+        self.added = 0
+        """Targets among them that the grammar accepts but does not offer: where the text is forced it offers one way
+        to spell it, which inside a character can be another than the tokenizer's (`\\xba` `\\xac` for `\\xba\\xac`)."""
         self.seconds = 0.0
         """Time that it took, most of it beside other work."""
 
@@ -158,18 +161,29 @@ class PlanMasks:
         words_TW = np.zeros((len(ids_T), self.table.num_words), dtype=np.int32)
         self._grammars.masks_along([(self._grammar(target.catalog), target.ids) for target in targets], words_TW)
         words_TW &= self._keep
-        hit_T = (words_TW[np.arange(len(ids_T)), ids_T >> 5] >> (ids_T & 31)) & 1
-        if not hit_T.all():
-            raise PlansmithError(
-                f"target token {int(ids_T[hit_T.argmin()])} is not allowed by its catalog's grammar; "
-                "nothing can be learnt from it under the validity term."
-            )
+        self._add_targets(targets, ids_T, words_TW)
         places_T = self.table.add(words_TW)
         start = 0
         for target in targets:
             self._places[target.catalog.hash, target.ids] = places_T[start : start + len(target.ids)]
             start += len(target.ids)
         self.tokens += len(ids_T)
+
+    def _add_targets(self, targets: Sequence[Target], ids_T: NDArray[np.int64], words_TW: NDArray[np.int32]) -> None:
+        """Allow target tokens that the grammar accepts but would not offer, where it spells forced text otherwise."""
+        bits_TW = words_TW.view(np.uint32)
+        hit_T = (bits_TW[np.arange(len(ids_T)), ids_T >> 5] >> (ids_T & 31).astype(np.uint32)) & 1
+        if hit_T.all():
+            return
+        for target in targets:
+            if (place := self.first_forbidden(target)) is not None:
+                raise PlansmithError(
+                    f"target token {target.ids[place]} at place {place} is not allowed by the grammar of catalog "
+                    f"{target.catalog.name!r}; nothing can be learnt from it under the validity term."
+                )
+        for row in np.flatnonzero(hit_T == 0):
+            bits_TW[row, ids_T[row] >> 5] |= np.uint32(1 << int(ids_T[row] & 31))
+            self.added += 1
 
 
 def require_allowed(masks: PlanMasks, targets: Sequence[Target], names: Sequence[str], show: Any) -> None:

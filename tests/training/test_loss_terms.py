@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ def test_any_cut_into_micro_batches_gives_the_same_sums_and_gradients(cuts: set[
     hidden = case.hidden.clone().requires_grad_()
     sums = torch.zeros(6, dtype=torch.float64)
     edges = [0, *sorted(cuts), 11]
-    for a, b in zip(edges, edges[1:], strict=False):
+    for a, b in pairwise(edges):
         v, t = case.validity, case.teacher
         out = plan_loss(
             case.head(hidden[a:b]),
@@ -231,7 +232,8 @@ def test_bfloat16_is_near_float32() -> None:
     b.loss.backward()
     assert b.loss.dtype == torch.float32
     torch.testing.assert_close(torch.stack(list(b)), torch.stack(list(a)), rtol=3e-2, atol=3e-2)
-    assert rough.grad is not None and hidden.grad is not None
+    assert rough.grad is not None
+    assert hidden.grad is not None
     cosine = torch.cosine_similarity(rough.grad.float().flatten(), hidden.grad.flatten(), dim=0)
     assert float(cosine) > 0.995
 
