@@ -52,8 +52,9 @@ Tokens = tuple[str | int, ...]
 
 def words(text: str) -> str:
     """Text as lower-case words without accents and punctuation, between single spaces, with a space at both ends."""
-    plain = unicodedata.normalize("NFKD", text.casefold())
-    plain = "".join(c for c in plain if not unicodedata.combining(c))
+    plain = text.casefold()
+    if not plain.isascii():  # ASCII has no accents
+        plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
     return " " + re.sub(r"[\W_]+", " ", plain).strip() + " "
 
 

@@ -94,7 +94,7 @@ def parse_plan_value(value: Json) -> Parsed:
         raise _too_deep()
     copy = plain(value)
     try:
-        size = len(json.dumps(copy, allow_nan=False))
+        size = len(_ENCODER.encode(copy))
     except ValueError as error:
         raise ParseError(Fault.NOT_JSON, f"the plan holds a number that cannot be written: {error}.") from error
     if size > MAX_BYTES and (size := len(_as_utf8(copy))) > MAX_BYTES:
@@ -169,6 +169,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise json.JSONDecodeError(f"{name} is not a JSON value", name, 0)
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_refuse_constant)
 _SEEN = threading.local()
 """What this thread's parse met (duplicate keys, infinite numbers): the decoder's hooks have no cheaper way to tell."""

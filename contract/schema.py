@@ -352,10 +352,8 @@ def property_order(schema: Schema, root: Schema, value: dict[str, Json]) -> list
 def order_value(value: Json, schema: Schema, root: Schema) -> Json:
     """The value with object keys in schema order at every depth; operators in their own order, literals untouched."""
     if isinstance(value, list):
-        return [
-            order_value(item, child_schema(schema, root, i, cast("Json", value)), root)
-            for i, item in enumerate(cast("list[Json]", value))
-        ]
+        items = cast("list[Json]", value)
+        return [_order_member(item, schema, root, index, items) for index, item in enumerate(items)]
     if not isinstance(value, dict):
         return value
     node = cast("dict[str, Json]", value)
@@ -367,7 +365,14 @@ def order_value(value: Json, schema: Schema, root: Schema) -> Json:
         return node
     order = {name: rank for rank, name in enumerate(property_order(schema, root, node))}
     keys = sorted(node, key=lambda key: order.get(key, len(order)))
-    return {key: order_value(node[key], child_schema(schema, root, key, node), root) for key in keys}
+    return {key: _order_member(node[key], schema, root, key, node) for key in keys}
+
+
+def _order_member(item: Json, schema: Schema, root: Schema, key: str | int, value: Json) -> Json:
+    """A member of `value`, ordered; its schema is looked up only where there is something to order."""
+    if not isinstance(item, dict | list) or (isinstance(item, dict) and FROM in item):
+        return cast("Json", item)
+    return order_value(cast("Json", item), child_schema(schema, root, key, value), root)
 
 
 def schema_at(schema: Schema, tokens: Sequence[str | int], value: Json) -> Schema:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,8 +27,8 @@ from typing import Any
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import CatalogMismatchError, InputError
 from plansmith.contract.progress import Progress
-from plansmith.contract.records import Example, Split
-from plansmith.contract.store import StorageError, file_hash, read_rows, write_text
+from plansmith.contract.records import Example, Reject, Split
+from plansmith.contract.store import StorageError, file_hash, iter_rows, read_rows, write_text
 from plansmith.data.config import CatalogScope, DataConfig
 from plansmith.data.dedupe_config import DecontaminateConfig
 from plansmith.data.manifest import MANIFEST, Manifest, read_manifest
@@ -63,6 +63,24 @@ class DataSet:
     val: list[Example]
     test: list[Example]
     manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A data set whose files are those that its manifest names, with its rows left in them."""
+
+    folder: Path
+    catalog: Catalog
+    manifest: Manifest
+
+    def rows(self) -> Iterator[Example]:
+        """All rows one by one: training, validation, test."""
+        for split in Split:
+            yield from iter_rows(self.folder / f"{split.value}.jsonl", Example)
+
+    def rejects(self) -> Iterator[Reject]:
+        """All rejects one by one."""
+        return iter_rows(self.folder / REJECTS, Reject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +367,14 @@ def _require_files(out: Path, manifest: Manifest) -> None:
 
 
 def load_data(out: Path) -> DataSet:
-    """Load a data set.
+    """Load a data set with all its rows; raises as `open_data` does."""
+    built = open_data(out)
+    rows = {split: read_rows(out / f"{split.value}.jsonl", Example) for split in Split}
+    return DataSet(built.catalog, rows[Split.TRAIN], rows[Split.VAL], rows[Split.TEST], built.manifest)
+
+
+def open_data(out: Path) -> Built:
+    """Open a data set for reading row by row.
 
     Raises:
         InputError: there is none, or a file was changed after the build; the message names both hashes.
@@ -362,5 +387,4 @@ def load_data(out: Path) -> DataSet:
     if catalog.hash != manifest.catalog_hash:
         raise CatalogMismatchError(what=f"data in {str(out)!r}", expected=catalog.hash, found=manifest.catalog_hash)
     _require_files(out, manifest)
-    rows = {split: read_rows(out / f"{split.value}.jsonl", Example) for split in Split}
-    return DataSet(catalog, rows[Split.TRAIN], rows[Split.VAL], rows[Split.TEST], manifest)
+    return Built(out, catalog, manifest)

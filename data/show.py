@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +20,7 @@ from rich.text import Text
 from plansmith.contract.errors import InputError
 from plansmith.contract.plan import dumps
 from plansmith.contract.records import Example, Reject
-from plansmith.contract.store import read_rows
-from plansmith.data.build import REJECTS, DataSet, load_data
+from plansmith.data.build import Built, open_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,28 @@ def stats(folder: Path) -> list[RenderableType]:
         InputError: the folder holds no complete, unchanged data set.
 
     """
-    data = load_data(folder)
-    rows = [*data.train, *data.val, *data.test]
-    return [_origin(data), _counts(data, rows), _lengths(rows), _workers(data, rows)]
+    data = open_data(folder)
+    seen = _Seen()
+    for row in data.rows():
+        seen.families.setdefault(row.part, set()).add(hash(row.family))
+        seen.lengths[len(row.plan)] += 1
+        seen.calls.update(cast("str", step["type"]) for step in row.plan)
+    return [_origin(data), _counts(data, seen), _lengths(seen.lengths), _workers(data, seen.calls)]
 
 
-def _origin(data: DataSet) -> Table:
+@dataclass(slots=True)
+class _Seen:
+    """What the tables need of the rows."""
+
+    families: dict[str, set[int]] = field(default_factory=dict[str, set[int]])
+    """By part: hashes of the families."""
+    lengths: Counter[int] = field(default_factory=Counter[int])
+    """Rows by number of steps."""
+    calls: Counter[str] = field(default_factory=Counter[str])
+    """Calls by worker."""
+
+
+def _origin(data: Built) -> Table:
     manifest = data.manifest
     table = Table(title="Data set", show_header=False, title_justify="left")
     for name, value in (
@@ -67,11 +83,8 @@ def _origin(data: DataSet) -> Table:
     return table
 
 
-def _counts(data: DataSet, rows: list[Example]) -> Table:
+def _counts(data: Built, seen: _Seen) -> Table:
     counts = data.manifest.counts
-    families: dict[str, set[str]] = {}
-    for row in rows:
-        families.setdefault(row.part, set()).add(row.family)
     table = Table(title="Rows", title_justify="left", show_footer=True)
     table.add_column("part", footer="read")
     table.add_column("rows", justify="right", footer=str(counts.read))
@@ -80,26 +93,24 @@ def _counts(data: DataSet, rows: list[Example]) -> Table:
     parts = {"train": counts.train, "val": counts.val} | counts.test
     for part, number in parts.items():
         name = part if part in ("train", "val") else f"test {part}"
-        table.add_row(Text(name), str(number), _share(number, counts.read), str(len(families.get(part, ()))))
+        table.add_row(Text(name), str(number), _share(number, counts.read), str(len(seen.families.get(part, ()))))
     for reason, number in counts.rejects.items():
         table.add_row(Text(f"dropped {reason}"), str(number), _share(number, counts.read), "")
     return table
 
 
-def _lengths(rows: list[Example]) -> Table:
+def _lengths(lengths: Counter[int]) -> Table:
     table = Table(title="Steps of a plan", title_justify="left")
     for name in ("steps", "rows", "share"):
         table.add_column(name, justify="right")
     table.add_column("")
-    lengths = Counter(len(row.plan) for row in rows)
     most = max(lengths.values(), default=1)
     for length, number in sorted(lengths.items()):
-        table.add_row(str(length), str(number), _share(number, len(rows)), "█" * round(30 * number / most))
+        table.add_row(str(length), str(number), _share(number, lengths.total()), "█" * round(30 * number / most))
     return table
 
 
-def _workers(data: DataSet, rows: list[Example]) -> Table:
-    calls = Counter(cast("str", step["type"]) for row in rows for step in row.plan)
+def _workers(data: Built, calls: Counter[str]) -> Table:
     total = sum(calls.values())
     table = Table(title="Workers", title_justify="left")
     table.add_column("worker")
@@ -121,16 +132,20 @@ def show_rows(folder: Path, selection: Selection) -> Iterator[RenderableType]:
         InputError: the folder holds no complete, unchanged data set, or no row is selected.
 
     """
-    data = load_data(folder)
-    every: list[Example | Reject] = [*data.train, *data.val, *data.test, *read_rows(folder / REJECTS, Reject)]
-    rows = [row for row in every if _selected(row, selection)]
-    if not rows:
+    data = open_data(folder)
+    shown: list[Example | Reject] = []
+    found = 0
+    for row in chain[Example | Reject](data.rows(), data.rejects()):
+        if _selected(row, selection):
+            if selection.start <= found < selection.start + selection.limit:
+                shown.append(row)
+            found += 1
+    if not found:
         parts = ["train", "val", *data.manifest.counts.test, "rejects", *data.manifest.counts.rejects]
         raise InputError(f"no row of {str(folder)!r} is selected by {selection}; parts are {', '.join(parts)}.")
-    shown = rows[selection.start : selection.start + selection.limit]
     for row in shown:
         yield row_text(row)
-    yield Text(f"{len(shown)} of {len(rows)} rows, from row {selection.start}", style="dim")
+    yield Text(f"{len(shown)} of {found} rows, from row {selection.start}", style="dim")
 
 
 def _selected(row: Example | Reject, selection: Selection) -> bool:

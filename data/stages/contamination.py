@@ -7,14 +7,12 @@ removed. What repeats a text, `plansmith.data.decontaminate` says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Split
 from plansmith.contract.store import write_rows
 from plansmith.data.decontaminate import CONTAMINATED, Benchmark, Decontaminator, Removal, TestText
-from plansmith.data.dedupe import AT_ONCE
 from plansmith.data.dedupe_config import DecontaminateConfig
 from plansmith.data.sides import Where
 from plansmith.data.stages.store import RowStore
@@ -52,14 +50,13 @@ def drop_contaminated(
         StorageError: the temporary folder cannot be written.
 
     """
-    sides = {number: where(number) for number in store.numbers() if where(number).split is Split.TEST}
-    parts = sorted({side.part for side in sides.values()})
-    own = [Benchmark(f"test {part}", _texts(store, sides, part)) for part in parts]
-    rows = (stored for stored in store.rows() if stored.number not in sides)
+    parts = {number: side.part for number in store.numbers() if (side := where(number)).split is Split.TEST}
+    own = [Benchmark(f"test {part}", _texts(store, parts, part)) for part in sorted(set(parts.values()))]
+    rows = store.rows(only=lambda number: number not in parts)
     removed: list[Removal] = []
-    progress.start("rows to compare with test texts", store.left - len(sides))
+    progress.start("rows to compare with test texts", store.left - len(parts))
     with Decontaminator([*own, *benchmarks], config, seed=seed) as decontaminator:
-        while batch := list(islice(rows, AT_ONCE)):
+        for batch in store.batches(rows):
             for stored, found in zip(batch, decontaminator.decide([one.row for one in batch]), strict=True):
                 if found is not None:
                     removed.append(found)
@@ -74,11 +71,9 @@ def drop_contaminated(
     return removed
 
 
-def _texts(store: RowStore, sides: dict[int, Where], part: str) -> Iterator[TestText]:
-    for stored in store.rows():
-        side = sides.get(stored.number)
-        if side is not None and side.part == part:
-            yield TestText(stored.row.id, stored.row.query, stored.row.plan)
+def _texts(store: RowStore, parts: dict[int, str], part: str) -> Iterator[TestText]:
+    for stored in store.rows(only=lambda number: parts.get(number) == part):
+        yield TestText(stored.row.id, stored.row.query, stored.row.plan)
 
 
 def write_removals(path: Path, removed: Sequence[Removal]) -> None:

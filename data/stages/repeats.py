@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Candidate
-from plansmith.data.dedupe import AT_ONCE, Deduper
+from plansmith.data.dedupe import Deduper
 from plansmith.data.dedupe_config import DedupeConfig, NearRule
 from plansmith.data.stages.rows import rejected
 from plansmith.data.stages.store import RowStore, Stored
@@ -49,9 +49,10 @@ def drop_repeats(
     with Deduper(config or ONLY_EQUAL, seed=seed) as deduper:
         comparison = _Comparison(store, deduper, tally, progress, kept)
         for reserved in (True, False):
-            for stored in store.rows(reserved=reserved):
-                comparison.take(stored)
-            comparison.decide()
+            for batch in store.batches(store.rows(reserved=reserved)):
+                for stored in batch:
+                    comparison.take(stored)
+                comparison.decide()
         tally.counted["near_with_other_plan"] += deduper.counts.near_with_other_plan
         tally.counted["cut_short"] += deduper.counts.cut_short
     progress.finish()
@@ -74,7 +75,7 @@ class _Comparison:
     def take(self, stored: Stored) -> None:
         """One more row; where its id waits, those that wait come first."""
         self.tally.read += 1
-        if stored.row.id in self.waiting or len(self.waiting) == AT_ONCE:
+        if stored.row.id in self.waiting:
             self.decide()
         if stored.row.id not in self.ids:
             self.waiting[stored.row.id] = stored

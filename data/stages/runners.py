@@ -76,7 +76,8 @@ class Processes(NamedTuple):
                 yield under_way.popleft().result()
         except BrokenProcessPool as error:
             raise PlansmithError(
-                "a process that checks rows has ended (killed, or out of memory). Run the command again; fewer "
+                "a process that checks rows has ended (killed, or out of memory; or a script builds data outside of "
+                "\"if __name__ == '__main__'\", which processes of its own need). Run the command again; fewer "
                 "processes (data.processes) need less memory."
             ) from error
         finally:

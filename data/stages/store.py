@@ -11,13 +11,17 @@ import json
 import os
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
 from plansmith.contract.records import Candidate, Reject
+from plansmith.data.dedupe import AT_ONCE
 from plansmith.data.stages.rows import Kind, Line, reject_json
+
+_BYTES_AT_ONCE = 16 * 2**20
+"""Bytes of JSON that rows looked at together have, at most; a longer row stands alone."""
 
 
 class Stored(NamedTuple):
@@ -131,13 +135,34 @@ class RowStore:
             if alive and (reserved is None or self.reserved[number] == reserved):
                 yield number
 
-    def rows(self, *, reserved: bool | None = None) -> Iterator[Stored]:
-        """The rows that are left, as `numbers` gives them; rows may be dropped meanwhile."""
+    def rows(self, *, reserved: bool | None = None, only: Callable[[int], bool] | None = None) -> Iterator[Stored]:
+        """The rows that are left, as `numbers` gives them; rows may be dropped meanwhile.
+
+        Args:
+            reserved: as for `numbers`.
+            only: says by number which rows are wanted, before they are read; None: all are.
+
+        """
         self._file.flush()
         with self._path.open("rb") as file:
             for number, line in enumerate(file):
-                if self.alive[number] and (reserved is None or self.reserved[number] == reserved):
+                if not self.alive[number] or (reserved is not None and self.reserved[number] != reserved):
+                    continue
+                if only is None or only(number):
                     yield _read(number, line)
+
+    def batches(self, rows: Iterable[Stored]) -> Iterator[list[Stored]]:
+        """Rows in lists of at most `AT_ONCE` rows, shorter ones where rows are long."""
+        batch: list[Stored] = []
+        size = 0
+        for stored in rows:
+            size += self._starts[stored.number + 1] - self._starts[stored.number]
+            if batch and (len(batch) == AT_ONCE or size > _BYTES_AT_ONCE):
+                yield batch
+                batch, size = [], self._starts[stored.number + 1] - self._starts[stored.number]
+            batch.append(stored)
+        if batch:
+            yield batch
 
     def get(self, number: int) -> Stored:
         """A row by its number."""

@@ -69,18 +69,27 @@ def write_recipe(line: Line, command: Sequence[str]) -> None:
 
 
 def build_data(line: Line) -> DataSet:
-    """Stage 1: the verified train, val and test parts; the data stage itself skips a build from the same inputs."""
-    from plansmith.data.build import build_data as build
+    """As `build_files`, with all rows loaded."""
     from plansmith.data.build import load_data
+
+    build_files(line)
+    return load_data(line.path)
+
+
+def build_files(line: Line) -> None:
+    """Stage 1: the verified train, val and test parts; the data stage itself skips a build from the same inputs."""
+    from plansmith.contract.catalog import Catalog
+    from plansmith.data.build import CATALOG
+    from plansmith.data.build import build_data as build
     from plansmith.verifying import helpers_of
 
     recipe = line.recipe
     with helpers_of(recipe) as helpers:
-        build(recipe.data, line.path, seed=recipe.seed, progress=line.progress, helpers=helpers)
-    data = load_data(line.path)
-    sizes = f"{len(data.train)} train, {len(data.val)} val, {len(data.test)} test"
-    line.progress.note(f"data: {sizes}; {len(data.catalog.workers)} workers, catalog {data.catalog.hash[:12]}")
-    return data
+        manifest = build(recipe.data, line.path, seed=recipe.seed, progress=line.progress, helpers=helpers)
+    counts = manifest.counts
+    sizes = f"{counts.train} train, {counts.val} val, {sum(counts.test.values())} test"
+    workers = len(Catalog.load(line.path / CATALOG).workers)
+    line.progress.note(f"data: {sizes}; {workers} workers, catalog {manifest.catalog_hash[:12]}")
 
 
 def load_built_data(line: Line) -> DataSet:

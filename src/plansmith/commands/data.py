@@ -125,13 +125,13 @@ def _factory_settings() -> str:
 
 def _build(args: argparse.Namespace) -> int:
     from plansmith.progress import shown_progress
-    from plansmith.stages import build_data, open_line, write_recipe
+    from plansmith.stages import build_files, open_line, write_recipe
 
     with shown_progress() as progress:
         line = open_line(recipe_of(args), progress)
         with line.run.locked():
             write_recipe(line, ["plansmith", "data", "build", *source_flags(args)])
-            build_data(line)
+            build_files(line)
     return _stats(args)
 
 
