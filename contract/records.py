@@ -105,6 +105,8 @@ class Example(Record):
     """Recorded result of each step of `plan`, where the source has them."""
     allowed: AllowedCalls | None = None
     """BFCL's possible answer, where the row comes from there."""
+    catalog: str | None = None
+    """Hash of the catalog that the plan is for, where that is a variant (augmentation); None: the data set's own."""
 
 
 class Reject(Record):

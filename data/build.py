@@ -1,10 +1,11 @@
 """Build a data set and load it again.
 
 Reads a source; writes `catalog.json`, `{train,val,test,rejects}.jsonl`, `removed.jsonl` (where test texts are kept out
-of training) and, last, `manifest.json` into a folder. Rows go through the stages of `plansmith.data.stages`:
+of training), `catalogs.json` (where training rows are copied for changed catalogs) and, last, `manifest.json` into a
+folder. Rows go through the stages of `plansmith.data.stages`:
 
     source -> check, grounding, execution, outcome (each row alone, in several processes where there are many)
-           -> vote, judge, choice (answers to one query) -> dedupe -> split -> decontaminate -> files
+           -> vote, judge, choice (answers to one query) -> dedupe -> split -> decontaminate -> augment -> files
 
 Each stage counts what it read, kept and rejected; each reject is kept with its reason. Rows wait in files between the
 stages, so memory does not grow with what they hold. Everything is written into a folder beside first and then moved in;
@@ -17,7 +18,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -29,6 +30,7 @@ from plansmith.contract.errors import CatalogMismatchError, InputError
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Example, Reject, Split
 from plansmith.contract.store import StorageError, file_hash, iter_rows, read_rows, write_text
+from plansmith.data.augment import Augmenter, make_variants
 from plansmith.data.config import CatalogScope, DataConfig
 from plansmith.data.dedupe_config import DecontaminateConfig
 from plansmith.data.manifest import MANIFEST, Manifest, read_manifest
@@ -43,12 +45,16 @@ from plansmith.data.stages.runners import Runner, runner_for
 from plansmith.data.stages.store import RowStore
 from plansmith.data.stages.tally import Stage, Tallies
 from plansmith.data.stages.vote import Equivalent, Likelihood, choose, vote
-from plansmith.data.stages.writing import Written, write_examples, write_lines
+from plansmith.data.stages.writing import Written, example_of, write_examples, write_lines
+from plansmith.data.substitute import Pools
+from plansmith.data.verify import normalise_query
 from plansmith.data.verify_config import rules_for
 
-DATA_VERSION = 3
+DATA_VERSION = 4
 """Raised whenever the same inputs would give other rows."""
 CATALOG = "catalog.json"
+CATALOGS = "catalogs.json"
+"""The changed catalogs of augmentation, by hash."""
 REJECTS = "rejects.jsonl"
 REMOVED = "removed.jsonl"
 _WORK, _BUILDING, _COMPLETE = ".data-work", ".data-building", ".data-complete"
@@ -63,6 +69,12 @@ class DataSet:
     val: list[Example]
     test: list[Example]
     manifest: Manifest
+    catalogs: Mapping[str, Catalog] = field(default_factory=dict[str, Catalog])
+    """The changed catalogs that training rows are for (`Example.catalog`), by hash."""
+
+    def catalog_of(self, row: Example) -> Catalog:
+        """The catalog that a row's plan is for."""
+        return self.catalog if row.catalog is None else self.catalogs[row.catalog]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,8 @@ class Built:
     folder: Path
     catalog: Catalog
     manifest: Manifest
+    catalogs: Mapping[str, Catalog]
+    """As in `DataSet`."""
 
     def rows(self) -> Iterator[Example]:
         """All rows one by one: training, validation, test."""
@@ -186,7 +200,10 @@ class _Build:
         sides = Sides(facts, self.config.split)
         building = self._begin()
         self._decontaminate(sides, building)
-        written = write_examples(self.store, sides.where, building, self.progress)
+        augmenter = self._augmenter(sides, opened.catalog)
+        written = write_examples(self.store, sides.where, building, self.progress, augmenter)
+        if augmenter is not None:
+            self._finish_augmenting(augmenter, written, building)
         write_lines(building / REJECTS, self.store.rejects.lines())
         manifest = self._manifest(opened, written, inputs)
         return self._complete(building, opened.catalog, manifest, written)
@@ -260,6 +277,35 @@ class _Build:
                 "contaminated). Make the test parts smaller, or loosen 'decontaminate'."
             )
 
+    def _augmenter(self, sides: Sides, catalog: Catalog) -> Augmenter | None:
+        """Who copies training rows; it has looked at all rows once: values of training, queries of the others."""
+        config = self.config.augment
+        if config is None:
+            return None
+        pools, held_out, used = Pools(self.seed), set[str](), set[str]()
+        self.progress.start("rows to look at for copies", self.store.left)
+        for number, row, _ in self.store.rows():
+            example = example_of(row, sides.where(number))
+            used.update(str(step["type"]) for step in row.plan)
+            if example.split is Split.TRAIN:
+                pools.add(example)
+            else:
+                held_out.add(normalise_query(row.query))
+            self.progress.advance()
+        self.progress.finish()
+        own = catalog.subset(sorted(used)) if self.config.catalog is CatalogScope.USED else catalog
+        pool = Catalog.load(config.distractor_catalog) if config.distractor_catalog is not None else None
+        return Augmenter(make_variants(own, pool, config, seed=self.seed), config, self.seed, pools, held_out)
+
+    def _finish_augmenting(self, augmenter: Augmenter, written: Written, building: Path) -> None:
+        """The changed catalogs as a file, and the counts."""
+        tally = self.tallies[Stage.AUGMENT]
+        tally.read = written.counter.sides[Split.TRAIN, "train"] - written.counter.augmented + written.counter.replaced
+        tally.counted.update(augmenter.counted)
+        tally.counted["replaced"] += written.counter.replaced
+        catalogs = {variant.catalog.hash: variant.catalog.to_json() for variant in augmenter.variants}
+        write_text(building / CATALOGS, json.dumps(catalogs, ensure_ascii=False, indent=1) + "\n")
+
     def _manifest(self, opened: Opened, written: Written, inputs: str) -> Manifest:
         return Manifest(
             source=opened.name,
@@ -297,8 +343,9 @@ def describe(manifest: Manifest) -> str:
     counts = manifest.counts
     test = ", ".join(f"{part} {number}" for part, number in counts.test.items()) or "none"
     dropped = ", ".join(f"{reason} {number}" for reason, number in counts.rejects.items()) or "none"
+    made = f" ({counts.augmented} of them copies, {counts.replaced} rows replaced)" if counts.augmented else ""
     return (
-        f"{counts.read} rows read from {manifest.source}: train {counts.train}, val {counts.val}, test ({test}), "
+        f"{counts.read} rows read from {manifest.source}: train {counts.train}{made}, val {counts.val}, test ({test}), "
         f"dropped ({dropped})"
     )
 
@@ -331,8 +378,10 @@ def _finish_moving(out: Path) -> None:
     if not complete.is_dir():
         return
     try:
-        if (complete / MANIFEST).exists() and REMOVED not in read_manifest(complete).files:
-            (out / REMOVED).unlink(missing_ok=True)
+        written = read_manifest(complete).files if (complete / MANIFEST).exists() else None
+        for name in (REMOVED, CATALOGS):
+            if written is not None and name not in written:
+                (out / name).unlink(missing_ok=True)
         for path in sorted(complete.iterdir(), key=lambda path: path.name == MANIFEST):
             path.replace(out / path.name)
         complete.rmdir()
@@ -370,7 +419,10 @@ def load_data(out: Path) -> DataSet:
     """Load a data set with all its rows; raises as `open_data` does."""
     built = open_data(out)
     rows = {split: read_rows(out / f"{split.value}.jsonl", Example) for split in Split}
-    return DataSet(built.catalog, rows[Split.TRAIN], rows[Split.VAL], rows[Split.TEST], built.manifest)
+    unknown = {row.catalog for row in rows[Split.TRAIN]} - built.catalogs.keys() - {None}
+    if unknown:
+        raise InputError(f"rows in {str(out)!r} are for a catalog {min(map(str, unknown))!r} that is not there.")
+    return DataSet(built.catalog, rows[Split.TRAIN], rows[Split.VAL], rows[Split.TEST], built.manifest, built.catalogs)
 
 
 def open_data(out: Path) -> Built:
@@ -387,4 +439,13 @@ def open_data(out: Path) -> Built:
     if catalog.hash != manifest.catalog_hash:
         raise CatalogMismatchError(what=f"data in {str(out)!r}", expected=catalog.hash, found=manifest.catalog_hash)
     _require_files(out, manifest)
-    return Built(out, catalog, manifest)
+    return Built(out, catalog, manifest, _load_catalogs(out) if CATALOGS in manifest.files else {})
+
+
+def _load_catalogs(out: Path) -> dict[str, Catalog]:
+    catalogs: dict[str, Catalog] = {}
+    for name, value in json.loads((out / CATALOGS).read_text(encoding="utf-8")).items():
+        catalogs[name] = catalog = Catalog.from_json(value)
+        if catalog.hash != name:
+            raise CatalogMismatchError(what=f"{CATALOGS} in {str(out)!r}", expected=name, found=catalog.hash)
+    return catalogs

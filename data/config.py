@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from plansmith.data.augment_config import AugmentConfig
 from plansmith.data.dedupe_config import DecontaminateConfig, DedupeConfig
 from plansmith.data.verify_config import VerifyConfig
 
@@ -250,6 +251,8 @@ class DataConfig(Section):
     or `nestful`."""
     split: SplitConfig = SplitConfig()
     """Sizes of validation and test parts; training gets the rest."""
+    augment: AugmentConfig | None = None
+    """Copies of training rows for changed catalogs; None: none are made."""
     processes: int | None = Field(default=None, ge=1)
     """Processes that check rows; they change no outcome. None: one, or one a core for 20,000 rows and more."""
 

@@ -31,12 +31,19 @@ class Counts(Record):
     """Test rows by part."""
     rejects: dict[str, int]
     """Dropped rows by reason."""
+    augmented: int = 0
+    """Rows of `train` that are copies, made by augmentation; they were not read."""
+    replaced: int = 0
+    """Training rows that are not there themselves, since their copies stand for them."""
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
         total = self.train + self.val + sum(self.test.values()) + sum(self.rejects.values())
-        if total != self.read:
-            raise ValueError(f"{self.read} rows were read, but train, val, test and rejects add up to {total}")
+        if total - self.augmented + self.replaced != self.read:
+            raise ValueError(
+                f"{self.read} rows were read, but train, val, test and rejects add up to {total} "
+                f"({self.augmented} of them copies, {self.replaced} rows replaced by copies)"
+            )
         return self
 
 
@@ -81,6 +88,8 @@ class RowCounter:
 
     sides: Counter[tuple[Split, str]] = field(default_factory=Counter[tuple[Split, str]])
     families: dict[tuple[Split, str], set[str]] = field(default_factory=dict[tuple[Split, str], set[str]])
+    augmented: int = 0
+    replaced: int = 0
 
     def add(self, row: Example) -> None:
         side = row.split, row.part
@@ -95,6 +104,8 @@ class RowCounter:
             val=sum(number for (split, _), number in self.sides.items() if split is Split.VAL),
             test=dict(sorted((part, number) for (split, part), number in self.sides.items() if split is Split.TEST)),
             rejects=dict(sorted(rejects.items())),
+            augmented=self.augmented,
+            replaced=self.replaced,
         )
 
     def family_counts(self) -> Families:

@@ -57,19 +57,21 @@ def counts_table(corpus: Corpus, config: TrainingConfig) -> Table:
     query = [example.num_query for example in examples]
     target = [len(example.weights) for example in examples]
     drawn = config.steps * config.batch_size
-    plain = sum(len(corpus.prefix) + q + t for q, t in zip(query, target, strict=True)) / len(examples)
-    shared = len(corpus.prefix) / min(config.micro_batch_size, config.batch_size) + mean(query) + mean(target)
+    prefix = [len(corpus.prefix_of(index)) for index in range(len(examples))]
+    plain = mean(prefix) + mean(query) + mean(target)
+    shared = mean(prefix) / min(config.micro_batch_size, config.batch_size) + mean(query) + mean(target)
     weights = [weight for example in examples for weight in example.weights]
     rows = [
         ("rows given", str(corpus.given)),
         *((f"left out: {reason}", str(number)) for reason, number in sorted(corpus.dropped.items())),
         ("rows trained on", str(len(examples))),
-        ("shared prompt, tokens", str(len(corpus.prefix))),
+        ("catalogs", str(len(set(corpus.groups)))),
+        ("shared prompt, tokens (mean, most)", f"{mean(prefix):.1f}, {max(prefix)}"),
         ("query, tokens (mean, most)", f"{mean(query):.1f}, {max(query)}"),
         ("plan, tokens (mean, most)", f"{mean(target):.1f}, {max(target)}"),
         ("plan tokens that the loss sees", f"{sum(weight > 0 for weight in weights)} of {len(weights)}"),
         ("weight of a plan token (least, most)", f"{min(weights):g}, {max(weights):g}"),
-        ("longest example, tokens", f"{max(map(len, (e.ids for e in examples))) + len(corpus.prefix)}"),
+        ("longest example, tokens", str(max(p + len(e.ids) for p, e in zip(prefix, examples, strict=True)))),
         ("limit, tokens", str(config.max_tokens)),
         ("steps, examples a step", f"{config.steps}, {config.batch_size}"),
         ("examples drawn", f"{drawn}: each row {drawn / len(examples):.2f} times"),
@@ -89,13 +91,14 @@ def token_table(corpus: Corpus, tokenizer: Any, index: int) -> Table:
     table = Table(title=f"Row {corpus.names[index]}", title_justify="left", show_edge=False, pad_edge=False)
     for name in ("place", "id", "token", "label", "weight"):
         table.add_column(name, justify="left" if name == "token" else "right")
-    ids = [*corpus.prefix, *example.ids]
-    first_target = len(corpus.prefix) + example.num_query
+    prefix = corpus.prefix_of(index)
+    ids = [*prefix, *example.ids]
+    first_target = len(prefix) + example.num_query
     names: Sequence[str] = tokenizer.convert_ids_to_tokens(ids)
     for place, (token, name) in enumerate(zip(ids, names, strict=True)):
-        if ENDS_SHOWN <= place < len(corpus.prefix) - ENDS_SHOWN:
+        if ENDS_SHOWN <= place < len(prefix) - ENDS_SHOWN:
             if place == ENDS_SHOWN:
-                table.add_row("...", "", f"({len(corpus.prefix) - 2 * ENDS_SHOWN} more of the shared prompt)", "", "")
+                table.add_row("...", "", f"({len(prefix) - 2 * ENDS_SHOWN} more of the shared prompt)", "", "")
             continue
         weight = example.weights[place - first_target] if place >= first_target else None
         style = _PROMPT if weight is None or not weight else _HEAVY if weight > 1 else _TARGET

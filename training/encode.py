@@ -10,7 +10,8 @@ learnt, targets that the loss does not see, prompts that differ from those at se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from plansmith.contract.catalog import Catalog
@@ -27,8 +28,12 @@ from plansmith.training.prefix import Encoded
 class Corpus(NamedTuple):
     """What the loss sees of a data set."""
 
-    prefix: list[int]
-    """Token ids that all examples share: bos, instruction, catalog."""
+    prefixes: list[list[int]]
+    """Token ids that the examples of one catalog share: bos, instruction, catalog. The data set's own comes first."""
+    catalogs: list[Catalog]
+    """The catalog of each prefix."""
+    groups: list[int]
+    """Which of them each example is for."""
     examples: list[Encoded]
     names: list[str]
     """Id of each example's row."""
@@ -39,19 +44,52 @@ class Corpus(NamedTuple):
     dropped: dict[str, int]
     """Rows left out, by reason."""
 
+    @property
+    def prefix(self) -> list[int]:
+        """The prefix of the data set's own catalog."""
+        return self.prefixes[0]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each example after its prefix."""
+        return [len(example.ids) for example in self.examples]
+
+    def prefix_of(self, index: int) -> list[int]:
+        """The prefix of an example."""
+        return self.prefixes[self.groups[index]]
+
+    def catalog_of(self, index: int) -> Catalog:
+        """The catalog of an example."""
+        return self.catalogs[self.groups[index]]
+
 
 def texts_of(data: DataSet) -> Iterator[str]:
     """Every text that training encodes, each as it is encoded: prompt prefix, queries with their frame, plans."""
-    yield render("", data.catalog).prefix
+    for catalog in (data.catalog, *data.catalogs.values()):
+        yield render("", catalog).prefix
     for example in (*data.train, *data.val):
         yield render(example.query, data.catalog).suffix
-        yield Plan.from_json(example.plan).canonical(data.catalog)
+        yield Plan.from_json(example.plan).canonical(data.catalog_of(example))
 
 
 def encode_examples(
-    examples: Sequence[Example], catalog: Catalog, tokenizer: Any, config: TrainingConfig, progress: Progress
+    examples: Sequence[Example],
+    catalog: Catalog,
+    tokenizer: Any,
+    config: TrainingConfig,
+    progress: Progress,
+    *,
+    catalogs: Mapping[str, Catalog] = MappingProxyType({}),
 ) -> Corpus:
     """Encode rows and check them.
+
+    Args:
+        examples: rows of training.
+        catalog: the data set's own.
+        tokenizer: the base model's.
+        config: how long an example may be.
+        progress: told of rows that are left out.
+        catalogs: the changed catalogs that rows may be for, by hash.
 
     Raises:
         InputError: no row is left, one is too long and the config says stop, or a check fails; the message counts the
@@ -59,21 +97,26 @@ def encode_examples(
 
     """
     stop = stop_id(tokenizer)
-    prefix = encode_prompt("", catalog, tokenizer).prefix
+    used = [catalog, *(catalogs[name] for name in dict.fromkeys(row.catalog for row in examples) if name is not None)]
+    prefixes = [encode_prompt("", one, tokenizer).prefix for one in used]
+    places = {one.hash: place for place, one in reversed([*enumerate(used)])}
+    groups: list[int] = []
     kept: list[Encoded] = []
     names: list[str] = []
     rows: list[Example] = []
     long: list[tuple[str, int]] = []
     for example in examples:
-        encoded = encode_example(example, catalog, tokenizer, prefix)
-        length = len(prefix) + len(encoded.ids)
+        group = 0 if example.catalog is None else places[example.catalog]
+        encoded = encode_example(example, used[group], tokenizer, prefixes[group])
+        length = len(prefixes[group]) + len(encoded.ids)
         if length > config.max_tokens:
             long.append((example.id, length))
         else:
+            groups.append(group)
             kept.append(encoded)
             names.append(example.id)
             rows.append(example)
-    corpus = Corpus(prefix, kept, names, rows, len(examples), dict(Counter("too_long" for _ in long)))
+    corpus = Corpus(prefixes, used, groups, kept, names, rows, len(examples), dict(Counter("too_long" for _ in long)))
     if long:
         _report_long(long, len(examples), config, progress)
     check_corpus(corpus, stop)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import torch
 
 from plansmith.contract.records import Record
@@ -37,6 +39,16 @@ class StepMetrics(Record):
     """Time that masks took since the step before, in the background for the most part."""
 
 
+class Shown(TypedDict):
+    """The fields of `StepMetrics` that come from sums over the step."""
+
+    cross_entropy: float
+    validity: float | None
+    teacher: float | None
+    mass_outside_json: float | None
+    mass_outside_names: float | None
+
+
 class StepTotals:
     """Sums the loss of a step's micro-batches, and gives what the log says of it."""
 
@@ -56,7 +68,7 @@ class StepTotals:
     def loss(self) -> float:
         return float(self._sum[0])
 
-    def shown(self, config: TrainingConfig) -> dict[str, float | None]:
+    def shown(self, config: TrainingConfig) -> Shown:
         """Each term's value, and the mean mass outside the grammar; None where a term is off or no position counts."""
         values = LossOutput(*self._sum.tolist())
         json = self._seen - self._named

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import InputError
 from plansmith.contract.grammar import DEFAULT_MAX_STEPS
 from plansmith.contract.plan import Plan
@@ -103,18 +102,21 @@ class Supervision:
                 logprob_NK[at_A, :kept] = found.logprob_AK
                 weight_N[at_A] = self.weights[row][found.place_A]
             start += len(self.targets[row].ids)
-        tensors = (torch.from_numpy(array).to(device) for array in (token_NK, logprob_NK, weight_N))
-        return Teacher(*tensors, self.config.lambda_teacher)
+        return Teacher(
+            torch.from_numpy(token_NK).to(device),
+            torch.from_numpy(logprob_NK).to(device),
+            torch.from_numpy(weight_N).to(device),
+            self.config.lambda_teacher,
+        )
 
 
 def build_supervision(
-    corpus: Corpus, catalog: Catalog, tokenizer: Any, config: TrainingConfig, vocab_rows: int, progress: Progress
+    corpus: Corpus, tokenizer: Any, config: TrainingConfig, vocab_rows: int, progress: Progress
 ) -> Supervision:
     """Prepare the further terms of a corpus.
 
     Args:
         corpus: the encoded rows.
-        catalog: whose grammar their plans follow.
         tokenizer: that they were encoded with.
         config: which terms, with their weights.
         vocab_rows: rows of the model's output layer.
@@ -126,12 +128,16 @@ def build_supervision(
         MissingExtraError: llguidance is not installed.
 
     """
-    targets = [Target(catalog, tuple(example.ids[example.num_query :])) for example in corpus.examples]
+    catalogs = [corpus.catalog_of(index) for index in range(len(corpus.examples))]
+    targets = [
+        Target(catalog, tuple(example.ids[example.num_query :]))
+        for catalog, example in zip(catalogs, corpus.examples, strict=True)
+    ]
     weights = [np.array(example.weights, dtype=np.float32) for example in corpus.examples]
     if not config.validity and config.teacher is None:
         return Supervision(config, weights, targets, [], None, None)
     grammars = TokenGrammars(tokenizer, vocab_rows=vocab_rows, stop_ids=frozenset([stop_id(tokenizer)]))
-    texts = [Plan.from_json(row.plan).canonical(catalog) for row in corpus.rows]
+    texts = [Plan.from_json(row.plan).canonical(catalog) for catalog, row in zip(catalogs, corpus.rows, strict=True)]
     pieces = _Pieces(grammars)
     masks, names = None, []
     if config.validity:
@@ -143,7 +149,8 @@ def build_supervision(
         total = sum(map(len, names))
         progress.note(
             f"training: validity term over {total} target tokens, {sum(int(name.sum()) for name in names)} of them in "
-            f"worker names; grammar of {len(catalog.workers)} workers and up to {steps} steps"
+            f"worker names; {len(corpus.catalogs)} catalogs, the data set's own with {len(corpus.catalogs[0].workers)} "
+            f"workers, and up to {steps} steps"
         )
     taught = None if config.teacher is None else _taught(config.teacher, corpus, texts, targets, pieces, progress)
     return Supervision(config, weights, targets, names, masks, taught)

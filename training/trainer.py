@@ -20,7 +20,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +35,7 @@ from plansmith.contract.store import append_row, file_hash, read_rows, write_row
 from plansmith.data.build import DataSet
 from plansmith.data.drafts import DRAFTS
 from plansmith.training import prefix
+from plansmith.training.batches import batch_of, micro_batches
 from plansmith.training.checkpoint import (
     CARD,
     Card,
@@ -114,8 +114,8 @@ def train(
         progress.note(f"training: {out / 'adapter'} is complete for the same inputs, skipped")
         return finished
     tokenizer = load_tokenizer(base)
-    corpus = encode_examples(data.train, data.catalog, tokenizer, config, progress)
-    extra = build_supervision(corpus, data.catalog, tokenizer, config, vocab_rows(base), progress)
+    corpus = encode_examples(data.train, data.catalog, tokenizer, config, progress, catalogs=data.catalogs)
+    extra = build_supervision(corpus, tokenizer, config, vocab_rows(base), progress)
     trainee = build_trainee(base, config, seed=seed)
     done = load_checkpoint(out, inputs, trainee.parameters, trainee.optimizer)
     _start(out, done, config, corpus, progress)
@@ -226,8 +226,8 @@ def _start(out: Path, done: int, config: TrainingConfig, corpus: Corpus, progres
     dropped = sum(corpus.dropped.values())
     progress.note(
         f"training: {len(corpus.examples)} of {corpus.given} rows ({dropped} left out), {config.steps} steps of "
-        f"{config.batch_size}, rank {config.rank}, {len(corpus.prefix)} prompt tokens shared"
-        + (f"; going on after step {done}" if done else "")
+        f"{config.batch_size}, rank {config.rank}, {len(corpus.prefix)} prompt tokens shared, {len(corpus.prefixes)} "
+        "catalogs" + (f"; going on after step {done}" if done else "")
     )
     progress.start("training steps", config.steps)
     if done:
@@ -245,16 +245,15 @@ def train_step(
     """
     begun = time.monotonic()
     torch.manual_seed(seed * 1_000_003 + step)
-    chosen = batch_of(step, len(corpus.examples), config.batch_size, seed=seed)
-    rows = sorted(chosen, key=lambda i: len(corpus.examples[i].ids))
-    weight_total = math.fsum(weight for i in rows for weight in corpus.examples[i].weights)
+    size, micro = config.batch_size, config.micro_batch_size
+    chosen = batch_of(step, corpus.groups, size, micro, seed=seed)
+    weight_total = math.fsum(weight for i in chosen for weight in corpus.examples[i].weights)
     totals, tokens, masking = StepTotals(), 0, extra.mask_seconds()
-    for start in range(0, len(rows), config.micro_batch_size):
-        part = rows[start : start + config.micro_batch_size]
-        packed = prefix.pack(corpus.prefix, [corpus.examples[i] for i in part], trainee.device)
-        terms = extra.terms(part, trainee.device)
-        if start == 0:
-            extra.prefetch([*rows, *batch_of(step + 1, len(corpus.examples), config.batch_size, seed=seed)])
+    for number, rows in enumerate(micro_batches(chosen, corpus.groups, corpus.lengths, micro)):
+        packed = prefix.pack(corpus.prefix_of(rows[0]), [corpus.examples[i] for i in rows], trainee.device)
+        terms = extra.terms(rows, trainee.device)
+        if number == 0:
+            extra.prefetch([*chosen, *batch_of(step + 1, corpus.groups, size, micro, seed=seed)])
         totals.add(_backward(trainee, packed, terms, weight_total), terms)
         tokens += len(packed.ids_T)
     loss = totals.loss
@@ -276,7 +275,7 @@ def train_step(
         **totals.shown(config),
         learning_rate=rate,
         grad_norm=norm,
-        examples=len(rows),
+        examples=len(chosen),
         tokens=tokens,
         seconds=round(time.monotonic() - begun, 3),
         mask_seconds=round(extra.mask_seconds() - masking, 4),
@@ -296,21 +295,6 @@ def _backward(trainee: Trainee, packed: prefix.Packed, terms: Terms, weight_tota
     )
     out.loss.backward()
     return out
-
-
-def batch_of(step: int, num_examples: int, batch_size: int, *, seed: int) -> list[int]:
-    """Examples of a step: the rows are gone through in a new order each time, without repeats until all had their turn.
-
-    A batch that crosses the end of one pass goes on with the next.
-    """
-    batch: list[int] = []
-    place = step * batch_size
-    while len(batch) < batch_size:
-        turn, start = divmod(place + len(batch), num_examples)
-        order = list(range(num_examples))
-        Random(f"{seed}/{turn}").shuffle(order)
-        batch += order[start : start + batch_size - len(batch)]
-    return batch
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:

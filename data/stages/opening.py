@@ -149,7 +149,9 @@ def _answers(
 
 def input_files(config: DataConfig) -> list[Path]:
     """Files of the user that rows come from; for a script also the Python files beside it, which it may import."""
-    return [*_source_files(config.source), *(path for one in config.benchmarks for path in _benchmark_files(one))]
+    pool = config.augment.distractor_catalog if config.augment is not None else None
+    others = [path for one in config.benchmarks for path in _benchmark_files(one)]
+    return [*_source_files(config.source), *others, *([pool] if pool is not None else [])]
 
 
 def _source_files(source: Source) -> list[Path]:

@@ -36,6 +36,8 @@ class Stage(StrEnum):
     """no earlier row has its id or its query"""
     DECONTAMINATE = "decontaminate"
     """no test text is repeated by it"""
+    AUGMENT = "augment"
+    """training rows that were copied for changed catalogs"""
 
 
 class StageCounts(Record):

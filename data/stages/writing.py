@@ -12,6 +12,7 @@ from typing import IO
 
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Candidate, Example, Split
+from plansmith.data.augment import Augmenter
 from plansmith.data.manifest import RowCounter
 from plansmith.data.sides import Where
 from plansmith.data.stages.store import RowStore
@@ -28,16 +29,32 @@ class Written:
     """Workers that kept plans call."""
 
 
-def write_examples(store: RowStore, where: Callable[[int], Where], folder: Path, progress: Progress) -> Written:
-    """Write `train.jsonl`, `val.jsonl` and `test.jsonl`, rows in the order of the source; raises `OSError`."""
+def write_examples(
+    store: RowStore,
+    where: Callable[[int], Where],
+    folder: Path,
+    progress: Progress,
+    augmenter: Augmenter | None = None,
+) -> Written:
+    """Write `train.jsonl`, `val.jsonl` and `test.jsonl`, rows in the order of the source, copies after their row.
+
+    Raises:
+        OSError: the folder cannot be written.
+
+    """
     written = Written()
     progress.start("rows to write", store.left)
     with ExitStack() as stack:
         files = {split: stack.enter_context(synced(folder / f"{split.value}.jsonl")) for split in Split}
         for number, row, warnings in store.rows():
             example = example_of(row, where(number))
-            files[example.split].write(example.model_dump_json().encode() + b"\n")
-            written.counter.add(example)
+            copies = list(augmenter.copies(example)) if augmenter and example.split is Split.TRAIN else []
+            replaced = augmenter is not None and bool(copies) and not augmenter.config.keep
+            for made in copies if replaced else (example, *copies):
+                files[made.split].write(made.model_dump_json().encode() + b"\n")
+                written.counter.add(made)
+            written.counter.augmented += len(copies)
+            written.counter.replaced += replaced
             written.warnings.update(warnings)
             written.workers.update(step["type"] for step in row.plan)
             progress.advance()

@@ -210,10 +210,11 @@ def enter(line: Line, stage: str, inputs: Mapping[str, Any], *, made: bool, asid
 
 def _texts(data: DataSet) -> Iterator[str]:
     """What the model reads and writes in training. Test items are not among it: nothing is fitted to them."""
-    yield render("", data.catalog).prefix
+    for catalog in (data.catalog, *data.catalogs.values()):
+        yield render("", catalog).prefix
     for example in (*data.train, *data.val):
         yield render(example.query, data.catalog).suffix
-        yield Plan.from_json(example.plan).canonical(data.catalog)
+        yield Plan.from_json(example.plan).canonical(data.catalog_of(example))
 
 
 def prompt_inputs(data: DataSet) -> dict[str, str]:

@@ -56,7 +56,7 @@ def _dry_run(args: argparse.Namespace) -> int:
             data = load_built_data(line)
             tokenizer = load_tokenizer(prepare_base(line, data).path)
         config = line.recipe.training
-        corpus = encode_examples(data.train, data.catalog, tokenizer, config, progress)
+        corpus = encode_examples(data.train, data.catalog, tokenizer, config, progress, catalogs=data.catalogs)
     draw(*dry_run_tables(corpus, tokenizer, config, args.row))
     print("No step was made.")
     return 0
