@@ -205,7 +205,7 @@ def test_rows_of_other_widths_share_a_micro_batch(data: DataSet, base: Path) -> 
 
     tokenizer = load_tokenizer(base)
     corpus = encode_examples(data.train, data.catalog, tokenizer, CONFIG, Silent())
-    extra = build_supervision(corpus, data.catalog, tokenizer, CONFIG, vocab_rows(base), Silent())
+    extra = build_supervision(corpus, tokenizer, CONFIG, vocab_rows(base), Silent())
     narrow = Taught(np.array([1]), np.array([[7]]), np.array([[-0.5]], dtype=np.float32))
     wide = Taught(np.array([0, 2]), np.array([[4, 5], [6, 6]]), np.array([[-1, -2], [-3, -np.inf]], dtype=np.float32))
     extra = type(extra)(CONFIG, extra.weights, extra.targets, extra.names, None, [narrow, wide, None])

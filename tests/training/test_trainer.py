@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from plansmith.training.model import base_hash, load_model
 from plansmith.training.trainer import (
     TrainingError,
     TrainResult,
-    batch_of,
     build_trainee,
     learning_rate,
     train,
@@ -248,14 +246,6 @@ def test_top_layers_puts_adapters_into_the_uppermost_layers_only(base: Path) -> 
 def test_ranks_that_no_server_loads_are_refused(rank: int) -> None:
     with pytest.raises(ValidationError, match="cannot be served; choose one of 1, 8, 16"):
         TrainingConfig(rank=rank)
-
-
-def test_every_row_has_its_turn_before_one_comes_again() -> None:
-    drawn = [index for step in range(10) for index in batch_of(step, 7, 4, seed=1)]
-    assert [sorted(drawn[start : start + 7]) for start in range(0, 35, 7)] == [list(range(7))] * 5
-    assert drawn[:7] != drawn[7:14]
-    assert drawn != [index for step in range(10) for index in batch_of(step, 7, 4, seed=2)]
-    assert Counter(batch_of(0, 3, 7, seed=0)).most_common()[0][1] == 3
 
 
 def test_the_learning_rate_rises_then_falls() -> None:

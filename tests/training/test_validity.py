@@ -64,7 +64,7 @@ def targets_of(corpus: Corpus, catalog: Catalog) -> list[Target]:
 def supervise(corpus: Corpus, data: DataSet, base: Path, **change: Any) -> Supervision:
     tokenizer = load_tokenizer(base)
     config = TrainingConfig(**change)
-    return build_supervision(corpus, data.catalog, tokenizer, config, vocab_rows(base), Silent())
+    return build_supervision(corpus, tokenizer, config, vocab_rows(base), Silent())
 
 
 def direct(grammars: TokenGrammars, catalog: Catalog, ids: tuple[int, ...], max_steps: int) -> torch.Tensor:
@@ -255,7 +255,7 @@ def test_a_long_plan_widens_the_grammar(data: DataSet, base: Path, catalog: Cata
         def note(self, text: str) -> None:
             notes.append(text)
 
-    build_supervision(corpus, catalog, load_tokenizer(base), TrainingConfig(), vocab_rows(base), Notes())
+    build_supervision(corpus, load_tokenizer(base), TrainingConfig(), vocab_rows(base), Notes())
     assert "up to 11 steps" in notes[0]
 
 
