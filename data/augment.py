@@ -17,7 +17,7 @@ from plansmith.contract.catalog import Catalog
 from plansmith.contract.check import check_plan
 from plansmith.contract.records import Example
 from plansmith.contract.variants import Variant, confusable, renamed, shuffled, with_distractors, without
-from plansmith.contract.variants.lots import lot, picked
+from plansmith.contract.variants.lots import lot, picked, ranked
 from plansmith.data.augment_config import AugmentConfig
 from plansmith.data.substitute import Pools, substituted
 from plansmith.data.verify import normalise_query
@@ -42,15 +42,36 @@ def make_variants(catalog: Catalog, pool: Catalog | None, config: AugmentConfig,
         InputError: the pool has too few workers.
 
     """
-    return [_variant(catalog, pool, config, lot(seed, "augment", str(n)), n) for n in range(config.catalogs)]
+    removed = _removed(catalog, config, seed)
+    return [
+        _variant(catalog, pool, config, lot(seed, "augment", str(n)), n, removed.get(n)) for n in range(config.catalogs)
+    ]
 
 
-def _variant(catalog: Catalog, pool: Catalog | None, config: AugmentConfig, seed: int, number: int) -> Variant:
+def _removed(catalog: Catalog, config: AugmentConfig, seed: int) -> dict[int, list[str]]:
+    """By variant: the workers that it lacks. Together the variants lack each worker about equally often."""
+    lacking = [n for n in range(config.catalogs) if _has(config.remove, n, config.catalogs, "remove")]
+    total = len(catalog.names)
+    if total < 2:
+        return {}
+    size = min(max(round(config.removed_rate * total), 1), total - 1)
+    order = ranked(catalog.names, seed, "removed")
+    starts = [at * total // len(lacking) for at in range(len(lacking))]
+    return {n: [order[(start + i) % total] for i in range(size)] for n, start in zip(lacking, starts, strict=True)}
+
+
+def _variant(
+    catalog: Catalog,
+    pool: Catalog | None,
+    config: AugmentConfig,
+    seed: int,
+    number: int,
+    removed: Sequence[str] | None,
+) -> Variant:
     """One variant; later changes are made to what earlier ones left."""
     made = Variant("same", catalog, catalog)
-    if len(catalog.names) > 1 and _has(config.remove, number, config.catalogs, "remove"):
-        removed = picked(catalog.names, config.removed_rate, seed, "removed")
-        made = made.then(without(made.catalog, sorted(removed)[: len(catalog.names) - 1]))
+    if removed is not None:
+        made = made.then(without(made.catalog, removed))
     if _has(config.confuse, number, config.catalogs, "confuse"):
         near = min(config.near_copies, len(made.catalog.names))
         made = made.then(confusable(made.catalog, seed, used=made.catalog.names, count=near))

@@ -54,8 +54,8 @@ class AugmentConfig(Settings):
     remove: Share = 0.25
     """Share of the variants that lack some workers: the plan of a row that needs nothing but these becomes `[]`."""
     removed_rate: Share = 0.25
-    """In these: share of the workers that are gone. Rows that need some of them and others too go to another variant,
-    since a part of their plan could still be defended."""
+    """In these: share of the workers that are gone, other ones in each as far as possible. Rows that need some of them
+    and others too go to another variant, since a part of their plan could still be defended."""
     substitute: Share = 0.5
     """Share of the copies in which a value is exchanged, in query and plan alike, for one that another training row has
     for the same parameter. Only values that stand in the query once, word for word, of rows with nothing invented."""
