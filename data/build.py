@@ -260,12 +260,13 @@ class _Build:
         config = self.config.decontaminate
         if config is None and not self.config.benchmarks:
             return
+        tally = self.tallies[Stage.DECONTAMINATE]
         removed = drop_contaminated(
             self.store,
             sides.where,
-            open_benchmarks(self.config, self.progress),
+            open_benchmarks(self.config, tally.counted, self.progress),
             config or DecontaminateConfig(),
-            self.tallies[Stage.DECONTAMINATE],
+            tally,
             self.progress,
             seed=self.seed,
         )

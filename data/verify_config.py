@@ -28,7 +28,7 @@ class Tie(StrEnum):
     """What happens where two plans of a query have equally many votes, and no other has more."""
 
     FIRST = "first"
-    """the one that came first wins, as greedy decoding would have it; counted as `tied`"""
+    """the one that came first wins, as greedy decoding would have it; counted as `ties`"""
     REJECT = "reject"
     """all answers to the query are dropped under `tied`"""
 

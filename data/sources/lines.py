@@ -18,6 +18,8 @@ from plansmith.data.sources.base import bad_row, candidate_or_reject
 
 LINES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 16 * 2**20
+_BOM = b"\xef\xbb\xbf"
+"""What some editors put before the first line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +82,28 @@ def read_range(piece: FileRange) -> Iterator[Candidate | Reject]:
     for number, line in enumerate(data.split(b"\n"), piece.first_line):
         if line.strip():
             defaults = {"id": f"{piece.path.stem}-{number}", "source": piece.path.name, "part": piece.part}
+            line = line.removeprefix(_BOM) if number == 1 else line
             yield row_of_line(line, f"{piece.path}, line {number}", defaults)
 
 
 def row_of_line(line: bytes, where: str, defaults: dict[str, Any]) -> Candidate | Reject:
     """One line as a row; `where` and `defaults` as in `candidate_or_reject`."""
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
     except UnicodeDecodeError as error:
         return bad_row(None, where, f"not UTF-8: {error.reason} at byte {error.start} of the line", defaults)
     except (ValueError, RecursionError) as error:
         return bad_row(None, where, f"not JSON: {error}", defaults)
     return candidate_or_reject(value, where=where, defaults=defaults)
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's members; raises `ValueError` where a key stands twice, since one of the two values would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+        raise ValueError(f"the key {twice!r} stands twice in its object")
+    return found
 
 
 def _refuse_constant(name: str) -> Any:

@@ -30,6 +30,7 @@ from plansmith.contract.row_writer import RowWriter
 from plansmith.contract.store import iter_rows
 from plansmith.data.asking import Used, ask_all
 from plansmith.data.budget import Purse, Spent
+from plansmith.data.sources.lines import unique_keys
 from plansmith.data.stages.rows import rejected
 from plansmith.data.stages.store import RowStore
 from plansmith.data.stages.tally import Tally
@@ -93,10 +94,10 @@ class Verdict(NamedTuple):
 
 
 def read_verdict(text: str) -> Verdict | None:
-    """Read a verdict: an object with `right` and `why`, perhaps in a code fence; None for anything else."""
+    """Read a verdict: an object with `right` and `why`, each once, perhaps in a code fence; None for anything else."""
     fenced = _FENCED.fullmatch(text)
     try:
-        value = json.loads(fenced[1] if fenced else text)
+        value = json.loads(fenced[1] if fenced else text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):
         return None
     node = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
@@ -246,7 +247,7 @@ class _Desk:
             key=job.key,
             id=row.id,
             model=court.judge.name,
-            text=text.text,
+            text=text.text.encode("utf-8", "backslashreplace").decode(),  # a file of UTF-8 holds no lone surrogates
             finish_reason=text.finish_reason,
             prompt_tokens=text.prompt_tokens,
             completion_tokens=text.completion_tokens,

@@ -29,10 +29,14 @@ from plansmith.data.config import (
     TeacherSource,
 )
 from plansmith.data.decontaminate import Benchmark, TestText
+from plansmith.data.query_sources.base import Found
 from plansmith.data.sources.base import Loaded
 from plansmith.data.stages.execution import Record
 from plansmith.data.stages.rows import Item
 from plansmith.data.stages.runners import ROWS_AT_ONCE, Chunk
+
+
+_ANY_LENGTH = 2**31
 
 
 @dataclass(slots=True)
@@ -158,10 +162,12 @@ def _source_files(source: Source) -> list[Path]:
     if isinstance(source, JsonlSource):
         return [source.path, source.catalog]
     if isinstance(source, TeacherSource):
-        from plansmith.data.drafts import DRAFTS
-        from plansmith.data.queries import CATALOG, QUERIES
+        from plansmith.data.drafts import DRAFTS, FAILED
+        from plansmith.data.queries import CATALOG, MANIFEST, QUERIES
 
-        return [_run_of(source) / name for name in (DRAFTS, QUERIES, CATALOG)]
+        failed = _run_of(source) / FAILED
+        named = [_run_of(source) / name for name in (DRAFTS, QUERIES, CATALOG, MANIFEST)]
+        return [*named, failed] if failed.exists() else named
     if isinstance(source, ScriptSource):
         from plansmith.data.sources.script import catalog_path
 
@@ -176,32 +182,49 @@ def _benchmark_files(benchmark: BenchmarkConfig) -> list[Path]:
     return [benchmark.wheel] if benchmark.wheel is not None else []
 
 
-def open_benchmarks(config: DataConfig, progress: Progress) -> list[Benchmark]:
-    """The named benchmarks of a config; their texts are read once.
+def open_benchmarks(config: DataConfig, counted: Counter[str], progress: Progress) -> list[Benchmark]:
+    """The named benchmarks of a config; their texts are read once, and one without any text is an `InputError` then.
+
+    Args:
+        config: with the benchmarks.
+        counted: where rows are counted that hold no text, once the texts are read.
+        progress: told of fetching.
 
     Raises:
         InputError: a file cannot be used.
         ServiceError: a package could not be fetched.
 
     """
-    return [benchmark for one in config.benchmarks for benchmark in _open_benchmark(one, progress)]
+    found = (one for benchmark in config.benchmarks for one in _open_benchmark(benchmark, progress))
+    return [Benchmark(one.source, _texts(one, counted)) for one in found]
 
 
-def _open_benchmark(benchmark: BenchmarkConfig, progress: Progress) -> list[Benchmark]:
+def _open_benchmark(benchmark: BenchmarkConfig, progress: Progress) -> list[Found]:
     from plansmith.data.query_sources.logs import read_log
     from plansmith.data.query_sources.recorded import read_bfcl_queries, read_nestful_queries
     from plansmith.data.teacher_config import BfclQueries, LogQueries, NestfulQueries, NestfulSet
 
     if isinstance(benchmark, FileBenchmark):
-        found = [read_log(LogQueries(kind="log", path=benchmark.path, field=benchmark.field))]
-    elif isinstance(benchmark, BfclBenchmark):
+        log = LogQueries(kind="log", path=benchmark.path, field=benchmark.field, max_characters=_ANY_LENGTH)
+        return [read_log(log)]
+    if isinstance(benchmark, BfclBenchmark):
         everything = BfclQueries(kind="bfcl", wheel=benchmark.wheel)
-        found = [read_bfcl_queries(everything, progress, own_catalog=False)]
-    else:
-        parts = (NestfulQueries(kind="nestful", part=part, wheel=benchmark.wheel) for part in NestfulSet)
-        found = [read_nestful_queries(part, progress) for part in parts]
-    return [Benchmark(one.source, _texts(one.rows)) for one in found]
+        return [read_bfcl_queries(everything, progress, own_catalog=False)]
+    parts = (NestfulQueries(kind="nestful", part=part, wheel=benchmark.wheel) for part in NestfulSet)
+    return [read_nestful_queries(part, progress) for part in parts]
 
 
-def _texts(rows: Iterable[Query | Reject]) -> Iterator[TestText]:
-    return (TestText(row.id, row.query) for row in rows if isinstance(row, Query))
+def _texts(found: Found, counted: Counter[str]) -> Iterator[TestText]:
+    """The texts of a benchmark; raises `InputError` at the end where there are none, as nothing would be protected."""
+    texts = 0
+    first: Reject | None = None
+    for row in found.rows:
+        if isinstance(row, Query):
+            texts += 1
+            yield TestText(row.id, row.query)
+        else:
+            first = first or row
+            counted[f"rows without text in {found.source}"] += 1
+    if not texts:
+        why = f"the first row: {first.detail}" if first is not None else "it holds no rows."
+        raise InputError(f"benchmark {found.source!r} has no text that could be kept out of training; {why}")

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.check import DEFAULT_MAX_STEPS, CheckResult, Severity, check_plan
+from plansmith.contract.parse import MAX_DEPTH, deeper_than
 from plansmith.contract.plan import Plan, canonical_json
 from plansmith.contract.records import Candidate, Reject
 from plansmith.data.stages.execution import (
@@ -38,6 +39,9 @@ from plansmith.data.verify_config import Rule, Rules
 SPLIT_PARTS = frozenset({"train", "val", "seen", "unseen", "unseen_workers", "unseen_sequences", "overall"})
 """Parts that the split gives; a source may not."""
 EXECUTION, WRONG_OUTCOME, CHECK_FAILED = "execution", "wrong_outcome", "check_failed"
+BAD_RESULTS = "bad_results"
+_MAX_DEPTH = 2 * MAX_DEPTH
+"""Deepest nesting of what comes with a plan: more cannot be read back by every reader of a data set."""
 
 
 class Item(NamedTuple):
@@ -233,7 +237,7 @@ def _needs_execution(rules: Rules) -> bool:
 
 
 def static_fault(row: Candidate, result: CheckResult, max_steps: int | None) -> tuple[str, str] | None:
-    """Reason code and sentence for a row whose part or plan cannot be used."""
+    """Reason code and sentence for a row whose part, plan or results cannot be used."""
     if row.part in SPLIT_PARTS:
         return "bad_part", f"part {row.part!r} is given by the split; a source may name others, such as 'handwritten'"
     if max_steps is not None and len(row.plan) > max_steps:
@@ -242,6 +246,17 @@ def static_fault(row: Candidate, result: CheckResult, max_steps: int | None) -> 
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         return "check", f"{errors[0].fault.value} at {errors[0].path or '/'}: {errors[0].message}{more}"
+    return _results_fault(row)
+
+
+def _results_fault(row: Candidate) -> tuple[str, str] | None:
+    """What is wrong with what comes beside the plan."""
+    if row.results is not None and len(row.results) != len(row.plan):
+        return BAD_RESULTS, f"{len(row.results)} recorded results for {len(row.plan)} steps; expected one each"
+    for name in ("results", "answer", "allowed"):
+        value = getattr(row, name)
+        if value is not None and deeper_than(value, _MAX_DEPTH):
+            return BAD_RESULTS, f"{name!r} is nested deeper than {_MAX_DEPTH} levels"
     return None
 
 
@@ -262,9 +277,13 @@ def _json(row: Candidate | Reject) -> bytes:
 
 
 def reject_json(reject: Reject) -> bytes:
-    """A reject as JSON; what JSON in UTF-8 cannot hold is written as escapes, and such a plan left out."""
+    """A reject as JSON; what JSON in UTF-8 cannot hold is written as escapes, and such a plan or a very deep one is
+    left out: rejects must be readable again."""
     try:
-        return _json(reject)
+        text = _json(reject)
+        if text.count(b"[") + text.count(b"{") > _MAX_DEPTH and deeper_than(reject.plan, _MAX_DEPTH):
+            raise ValueError("nested too deep")
+        return text
     except (ValueError, RecursionError):
         texts = {
             name: str(getattr(reject, name)).encode("utf-8", "backslashreplace").decode()

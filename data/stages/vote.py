@@ -72,7 +72,7 @@ def vote(
             tally.counted["ties"] += 1
         else:
             tally.counted["unanimous" if len(camps) == 1 else "majorities"] += 1
-        if most < config.min_share * total:
+        if most / total < config.min_share:  # exact where the share is written as it is: 11 of 20 are 0.55
             detail = f"{most} of {total} answers to the query agree, and a share of {config.min_share:g} is wanted"
             _drop(store, (one for camp in camps for one in camp), NO_AGREEMENT, detail, tally)
         elif len(leading) > 1 and config.tie is Tie.REJECT:
