@@ -205,12 +205,11 @@ class _Case(NamedTuple):
 
 
 def _ask_missing(court: _Court, path: Path, tally: Tally, progress: Progress) -> None:
-    missing: dict[str, int] = {}
+    first: dict[str, int] = {}
     for number, row, _ in court.store.rows(reserved=False):
-        key = court.key(row)
-        if key not in court.answers:
-            missing.setdefault(key, number)
-    tally.counted["verdicts_asked"] += len(missing)
+        first.setdefault(court.key(row), number)
+    tally.counted["questions"] += len(first)  # not how many are asked now: the same inputs have the same counts
+    missing = {key: number for key, number in first.items() if key not in court.answers}
     if not missing:
         return
     progress.start("verdicts to ask for", len(missing))

@@ -35,7 +35,6 @@ from plansmith.data.stages.execution import Record
 from plansmith.data.stages.rows import Item
 from plansmith.data.stages.runners import ROWS_AT_ONCE, Chunk
 
-
 _ANY_LENGTH = 2**31
 
 

@@ -278,7 +278,8 @@ def _json(row: Candidate | Reject) -> bytes:
 
 def reject_json(reject: Reject) -> bytes:
     """A reject as JSON; what JSON in UTF-8 cannot hold is written as escapes, and such a plan or a very deep one is
-    left out: rejects must be readable again."""
+    left out: rejects must be readable again.
+    """
     try:
         text = _json(reject)
         if text.count(b"[") + text.count(b"{") > _MAX_DEPTH and deeper_than(reject.plan, _MAX_DEPTH):

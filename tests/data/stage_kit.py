@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +134,10 @@ def add_up(found: Built, read: int) -> None:
     assert +by_stage == counts.rejects
     assert stages[Stage.SOURCE].read == read
     alone = [stages[stage] for stage in CHAIN if stage in stages]
-    for before, after in zip(alone, alone[1:], strict=False):
+    for before, after in pairwise(alone):
         assert after.read == before.kept, (before, after)
     late = [stages[stage] for stage in (Stage.VOTE, Stage.JUDGE, Stage.CHOICE) if stage in stages]
-    for before, after in zip(late, late[1:], strict=False):
+    for before, after in pairwise(late):
         assert after.read == before.kept, (before, after)
     dropped_late = sum(sum(one.rejected.values()) for one in late)
     assert stages[Stage.DEDUPE].read == alone[-1].kept - dropped_late

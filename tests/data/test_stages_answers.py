@@ -228,7 +228,7 @@ def test_each_verdict_has_its_outcome_and_its_count(tmp_path: Path):
         "right": 3,
         "not_answered": 2,
         "unreadable_verdicts": 2,
-        "verdicts_asked": 7,
+        "questions": 7,
     }
     assert found.manifest.unsettled == 2
     assert len(judge.asked) == len(set(judge.asked)) == 7, "one question for two rows that are the same"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ from hypothesis import strategies as st
 
 from plansmith.contract.errors import InputError
 from plansmith.contract.progress import Silent
-from plansmith.contract.store import read_rows
 from plansmith.data import build as build_module
 from plansmith.data.build import Helpers, build_data, load_data
-from plansmith.data.decontaminate import Removal
 from plansmith.data.sources.lines import read_range, scan
 from plansmith.data.stages import runners
 from plansmith.data.stages.judge import Judge
@@ -246,62 +243,59 @@ class StoppedError(BaseException):
     """Stands for a kill: nobody catches it."""
 
 
+class Planted:
+    """A step that stops before its first call (0), after it (1), before its second (2), and so on."""
+
+    def __init__(self, real: Callable[..., Any], stop: int) -> None:
+        self.real, self.stop, self.calls = real, stop, 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if 2 * self.calls == self.stop:
+            raise StoppedError
+        result = self.real(*args, **kwargs)
+        self.calls += 1
+        if 2 * self.calls == self.stop + 1:
+            raise StoppedError
+        return result
+
+
 STEPS = ["open_source", "runner_for", "vote", "judge_rows", "choose", "Facts", "drop_repeats", "Sides"]
 STEPS += ["open_benchmarks", "drop_contaminated", "write_removals", "write_examples", "write_lines", "Manifest"]
 STEPS += ["write_text", "_finish_moving", "describe"]
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    """The data set's files; verdicts only grow and are none of them."""
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.is_file() and path.name != "judged.jsonl"}
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_build_that_stops_at_any_step_leaves_the_earlier_data_whole_and_is_made_up_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """Before and after the step, each time it is called."""
     pytest.importorskip("rensa")
     rows = [of_kind(kind, number) for number, kind in enumerate(KINDS * 2)]
-    run = partial(everything, tmp_path)
-    first = run(rows)
-    earlier = {path.name: path.read_bytes() for path in first.out.iterdir()}
-    real: Callable[..., Any] = getattr(build_module, name)
-    stops = 0
-    while True:
-        calls, wanted = 0, stops
-
-        def planted(*args: Any, **kwargs: Any) -> Any:
-            nonlocal calls
-            if calls == wanted:
-                raise StoppedError
-            result = real(*args, **kwargs)
-            calls += 2
-            if calls == wanted + 1:
-                raise StoppedError
-            return result
-
-        more = [*rows, of_kind("good", 100 + stops)]
-        monkeypatch.setattr(build_module, name, planted)
-        try:
-            run(more)
-            stopped = False
-        except StoppedError:
-            stopped = True
-        monkeypatch.setattr(build_module, name, real)
-        if not stopped:
-            break
-        stops += 1
+    first = everything(tmp_path, rows)
+    earlier = files_of(first.out)
+    for stop in range(9):
+        more = [*rows, of_kind("good", 100 + stop)]
+        with monkeypatch.context() as patch:
+            patch.setattr(build_module, name, Planted(getattr(build_module, name), stop))
+            try:
+                everything(tmp_path, more)
+                break  # the step is called no more often
+            except StoppedError:
+                pass
         kept = load_data(first.out)
         if kept.manifest == first.manifest:
-            files = {path.name: path.read_bytes() for path in first.out.iterdir() if path.is_file()}
-            files.pop("judged.jsonl")
-            assert files == {key: value for key, value in earlier.items() if key != "judged.jsonl"}
+            assert files_of(first.out) == earlier
         else:
             assert name in ("_finish_moving", "describe"), "only a complete data set takes the earlier one's place"
             assert kept.manifest.counts.read == len(more)
-        again = run(more)
+        again = everything(tmp_path, more)
         assert not [path for path in again.out.iterdir() if path.name.startswith(".")]
-        first = run(rows)
-        earlier = {path.name: path.read_bytes() for path in first.out.iterdir()}
-        if name == "_finish_moving" and stops > 8:
-            break
-    assert stops >= 2
+        assert files_of(everything(tmp_path, rows).out) == earlier
+    assert stop >= 2
 
 
 shares = st.sampled_from([0.0, 0.2, 0.4])
@@ -341,72 +335,6 @@ def test_a_row_never_changes_sides_when_rows_are_appended(
         return  # nothing would be left for training
     for row_id in before.keys() & after.keys():
         assert before[row_id].split is after[row_id].split
-
-
-def bench(folder: Path, name: str, text: str | bytes, **more: Any) -> Row:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    return {"kind": "file", "path": folder / name} | more
-
-
-def test_what_repeats_a_benchmark_is_removed_and_listed(tmp_path: Path):
-    pytest.importorskip("rensa")
-    long = "please find me a quiet place to sleep somewhere near the old harbour of lisbon in may"
-    texts = [{"ask": "The one question?"}, {"ask": long}]
-    file = bench(tmp_path, "bench.jsonl", "".join(json.dumps(one) + "\n" for one in texts) + "{\n", field="ask")
-    rows: list[Row | bytes] = [
-        {"id": "equal", "query": "the  ONE question", "plan": []},
-        {"id": "near", "query": long.replace("may", "mai"), "plan": []},
-        {
-            "id": "holds",
-            "query": f"Hello there, good day to you all. I am new here. {long}, {long}, thanks",
-            "plan": [],
-        },
-        {"id": "hand", "query": "The one question", "plan": [], "part": "hand"},
-        {"id": "clean", "query": "something else", "plan": []},
-    ]
-    found = built(tmp_path, rows[:3] + rows[4:], benchmarks=[file])
-    assert {row.id for row in found.kept} == {"clean"}
-    removed = read_rows(found.out / "removed.jsonl", Removal)
-    assert [(one.id, one.benchmark, one.match.value) for one in removed] == [
-        ("equal", "bench.jsonl", "equal"),
-        ("near", "bench.jsonl", "near"),
-        ("holds", "bench.jsonl", "holds"),
-    ]
-    counted = found.stage(Stage.DECONTAMINATE).counted
-    assert counted["rows without text in bench.jsonl"] == 1
-    assert counted["equal to bench.jsonl"] == 1
-    assert found.manifest.files.keys() >= {"removed.jsonl"}
-    test_row = built(tmp_path / "test", rows[3:], benchmarks=[file])
-    assert {row.id for row in test_row.kept} == {"hand", "clean"}, "test rows are never removed"
-
-
-def test_a_list_of_what_was_removed_does_not_outlive_its_data_set(tmp_path: Path):
-    pytest.importorskip("rensa")
-    file = bench(tmp_path, "b.txt", "a\n")
-    rows: list[Row | bytes] = [{"query": "a", "plan": []}, {"query": "b", "plan": []}]
-    assert (built(tmp_path, rows, benchmarks=[file]).out / "removed.jsonl").exists()
-    assert not (built(tmp_path, rows).out / "removed.jsonl").exists()
-
-
-@pytest.mark.parametrize("text", [b"", b"\n\n", b'{"question": "a"}\n', b"{\n"])
-def test_a_benchmark_that_protects_nothing_is_refused(tmp_path: Path, text: bytes):
-    pytest.importorskip("rensa")
-    with pytest.raises(InputError, match=r"benchmark 'b\.jsonl' has no text"):
-        built(tmp_path, [{"query": "a", "plan": []}], benchmarks=[bench(tmp_path, "b.jsonl", text)])
-
-
-def test_a_benchmarks_longest_text_is_protected_too(tmp_path: Path):
-    pytest.importorskip("rensa")
-    long = "word " * 3000
-    rows: list[Row | bytes] = [{"query": long, "plan": []}, {"query": "b", "plan": []}]
-    assert built(tmp_path, rows, benchmarks=[bench(tmp_path, "b.txt", long)]).reasons == {"contaminated": 1}
-
-
-def test_a_build_whose_rows_are_all_removed_is_refused(tmp_path: Path):
-    pytest.importorskip("rensa")
-    with pytest.raises(InputError, match="all rows repeat test texts"):
-        built(tmp_path, [{"query": "a", "plan": []}], benchmarks=[bench(tmp_path, "b.txt", "a\n")])
 
 
 def test_a_change_of_who_helps_builds_again(tmp_path: Path):
