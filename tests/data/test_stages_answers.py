@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -341,7 +341,7 @@ class Saying:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    async def write(self, messages: list[Message], **_: object) -> Text:
+    async def write(self, messages: Sequence[Message], **_: object) -> Text:
         return Text(self.text, 1, 1, 0.0, FinishReason.STOP)
 
 
