@@ -182,8 +182,8 @@ def test_long_plans_long_texts_and_orders_to_the_model_end_as_kept_or_rejected(t
 
 def many_rows() -> list[Row | bytes]:
     rows: list[Row | bytes] = []
-    for number in range(2600):
-        row = of_kind(KINDS[number % len(KINDS)], number % 1900)
+    for number in range(1200):
+        row = of_kind(KINDS[number % len(KINDS)], number % 900)
         rows.append(row)
     return rows
 
