@@ -137,6 +137,7 @@ class Decontaminator:
 
         """
         from plansmith.data import near
+        from plansmith.data.runs import RunIndex
 
         self.config = config
         self.counts = ContaminationCounts()
@@ -147,8 +148,7 @@ class Decontaminator:
         self._equal: dict[str, int] = {}
         self._with_plan = near.NearIndex(plans=True)
         self._without_plan = near.NearIndex(plans=False)
-        self._runs: dict[int, list[int]] = {}
-        self._run_counts: list[int] = []
+        self._runs = RunIndex(config.overlap)
         try:
             for benchmark in benchmarks:
                 self._add(benchmark)
@@ -206,17 +206,12 @@ class Decontaminator:
                 self._equal.setdefault(row.text, number)
                 if batches is not None:
                     (batches.without_plan if row.plan == _NO_PLAN else batches.with_plan).add(at, number)
-                    self._add_runs(row, number)
+                    runs = word_runs(row.text, self.config.words)
+                    self._runs.add(number, [(run, row.plan) for run in runs])
             if batches is not None:
                 self._with_plan.close(batches.with_plan)
                 self._without_plan.close(batches.without_plan)
             self._rows.flush()
-
-    def _add_runs(self, row: Stored, number: int) -> None:
-        runs = word_runs(row.text, self.config.words)
-        self._run_counts.append(len(runs))
-        for run in runs:
-            self._runs.setdefault(hash((run, row.plan)), []).append(number)
 
     def _repeated(self, row: Candidate | Example, stored: Stored, batches: _Batches | None, at: int) -> Removal | None:
         if (number := self._equal.get(stored.text)) is not None:
@@ -245,15 +240,18 @@ class Decontaminator:
         return self._near.jaccard(self._near.grams(one.text, size), self._near.grams(other.text, size))
 
     def _held_text(self, row: Candidate | Example, stored: Stored) -> Removal | None:
-        held: Counter[int] = Counter()
-        for run in word_runs(stored.text, self.config.words):
-            for plan in {_NO_PLAN, stored.plan}:
-                if (numbers := self._runs.get(hash((run, plan)))) is not None:
-                    held.update(numbers)
-        best = max(held, key=lambda number: (held[number] / self._run_counts[number], -number), default=None)
-        if best is None or (share := held[best] / self._run_counts[best]) < self.config.overlap:
+        runs = word_runs(stored.text, self.config.words)
+        plans = {_NO_PLAN, stored.plan}
+        best, best_share = None, 0.0
+        for number in self._runs.candidates((run, plan) for run in runs for plan in plans):
+            other = self._rows.get(number)
+            others = word_runs(other.text, self.config.words)
+            share = len(runs & others) / len(others) if other.plan in plans else 0.0
+            if share > best_share:
+                best, best_share = number, share
+        if best is None or best_share < self.config.overlap:
             return None
-        return self._removal(row, best, Match.HOLDS, share)
+        return self._removal(row, best, Match.HOLDS, best_share)
 
     def _removal(self, row: Candidate | Example, number: int, match: Match, similarity: float) -> Removal:
         return Removal(
