@@ -1,4 +1,4 @@
-"""Build a data set and load it again.
+"""Build a data set. Reading it again: `plansmith.data.built`.
 
 Reads a source; writes `catalog.json`, `{train,val,test,rejects}.jsonl`, `removed.jsonl` (where test texts are kept out
 of training), `catalogs.json` (where training rows are copied for changed catalogs) and, last, `manifest.json` into a
@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,11 +26,24 @@ from pathlib import Path
 from typing import Any
 
 from plansmith.contract.catalog import Catalog
-from plansmith.contract.errors import CatalogMismatchError, InputError
+from plansmith.contract.errors import InputError
 from plansmith.contract.progress import Progress
-from plansmith.contract.records import Example, Reject, Split
-from plansmith.contract.store import StorageError, file_hash, iter_rows, read_rows, write_text
+from plansmith.contract.records import Split
+from plansmith.contract.store import StorageError, file_hash, write_text
 from plansmith.data.augment import Augmenter, make_variants
+from plansmith.data.built import (
+    CATALOG,
+    CATALOGS,
+    COMPLETE,
+    REJECTS,
+    REMOVED,
+    Built,
+    DataSet,
+    finish_moving,
+    load_data,
+    open_data,
+    require_files,
+)
 from plansmith.data.config import CatalogScope, DataConfig
 from plansmith.data.dedupe_config import DecontaminateConfig
 from plansmith.data.manifest import MANIFEST, Manifest, read_manifest
@@ -50,51 +63,23 @@ from plansmith.data.substitute import Pools
 from plansmith.data.verify import normalise_query
 from plansmith.data.verify_config import rules_for
 
+__all__ = [
+    "CATALOG",
+    "CATALOGS",
+    "REJECTS",
+    "REMOVED",
+    "Built",
+    "DataSet",
+    "Helpers",
+    "build_data",
+    "describe",
+    "inputs_hash",
+    "load_data",
+    "open_data",
+]
 DATA_VERSION = 4
 """Raised whenever the same inputs would give other rows."""
-CATALOG = "catalog.json"
-CATALOGS = "catalogs.json"
-"""The changed catalogs of augmentation, by hash."""
-REJECTS = "rejects.jsonl"
-REMOVED = "removed.jsonl"
-_WORK, _BUILDING, _COMPLETE = ".data-work", ".data-building", ".data-complete"
-
-
-@dataclass(frozen=True, slots=True)
-class DataSet:
-    """A data set whose files are those that its manifest names."""
-
-    catalog: Catalog
-    train: list[Example]
-    val: list[Example]
-    test: list[Example]
-    manifest: Manifest
-    catalogs: Mapping[str, Catalog] = field(default_factory=dict[str, Catalog])
-    """The changed catalogs that training rows are for (`Example.catalog`), by hash."""
-
-    def catalog_of(self, row: Example) -> Catalog:
-        """The catalog that a row's plan is for."""
-        return self.catalog if row.catalog is None else self.catalogs[row.catalog]
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A data set whose files are those that its manifest names, with its rows left in them."""
-
-    folder: Path
-    catalog: Catalog
-    manifest: Manifest
-    catalogs: Mapping[str, Catalog]
-    """As in `DataSet`."""
-
-    def rows(self) -> Iterator[Example]:
-        """All rows one by one: training, validation, test."""
-        for split in Split:
-            yield from iter_rows(self.folder / f"{split.value}.jsonl", Example)
-
-    def rejects(self) -> Iterator[Reject]:
-        """All rejects one by one."""
-        return iter_rows(self.folder / REJECTS, Reject)
+_WORK, _BUILDING = ".data-work", ".data-building"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +124,7 @@ def build_data(config: DataConfig, out: Path, *, seed: int, progress: Progress, 
     """
     config = config.in_run(out)
     _require_helpers(config, helpers)
-    _finish_moving(out)
+    finish_moving(out)
     inputs = inputs_hash(config, seed=seed, helpers=helpers)
     earlier = _complete(out, inputs)
     if earlier is not None:
@@ -151,7 +136,7 @@ def build_data(config: DataConfig, out: Path, *, seed: int, progress: Progress, 
             manifest = build.run(inputs)
     except OSError as error:
         raise StorageError(f"cannot write data into {str(out)!r}: {error.strerror or error}.") from error
-    _finish_moving(out)
+    finish_moving(out)
     progress.note(describe(manifest))
     return manifest
 
@@ -335,7 +320,7 @@ class _Build:
             update={"files": hashes, "catalog_name": catalog.name, "catalog_hash": catalog.hash}
         )
         write_text(building / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
-        building.rename(self.out / _COMPLETE)
+        building.rename(self.out / COMPLETE)
         return manifest
 
 
@@ -373,80 +358,11 @@ def _config_json(config: DataConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", exclude={"processes"})
 
 
-def _finish_moving(out: Path) -> None:
-    """Move a completely written data set in, the manifest last; does nothing where there is none."""
-    complete = out / _COMPLETE
-    if not complete.is_dir():
-        return
-    try:
-        written = read_manifest(complete).files if (complete / MANIFEST).exists() else None
-        for name in (REMOVED, CATALOGS):
-            if written is not None and name not in written:
-                (out / name).unlink(missing_ok=True)
-        for path in sorted(complete.iterdir(), key=lambda path: path.name == MANIFEST):
-            path.replace(out / path.name)
-        complete.rmdir()
-    except OSError as error:
-        raise StorageError(f"cannot move new data into {str(out)!r}: {error.strerror or error}.") from error
-
-
 def _complete(out: Path, inputs: str) -> Manifest | None:
     """The manifest of a data set that was built from the same inputs, is settled, and whose files are unchanged."""
     try:
         manifest = read_manifest(out)
-        _require_files(out, manifest)
+        require_files(out, manifest)
     except InputError:
         return None
     return manifest if manifest.inputs == inputs and not manifest.unsettled else None
-
-
-def _require_files(out: Path, manifest: Manifest) -> None:
-    for name, expected in manifest.files.items():
-        try:
-            found = file_hash(out / name)
-        except OSError as error:
-            raise InputError(
-                f"{str(out / name)!r} cannot be read ({error.strerror or error}), but {MANIFEST!r} names it. "
-                "Build the data again."
-            ) from error
-        if found != expected:
-            raise InputError(
-                f"{str(out / name)!r} has sha256 {found}, but {MANIFEST!r} says {expected}: it was changed after the "
-                "build. Put it back, or build the data again."
-            )
-
-
-def load_data(out: Path) -> DataSet:
-    """Load a data set with all its rows; raises as `open_data` does."""
-    built = open_data(out)
-    rows = {split: read_rows(out / f"{split.value}.jsonl", Example) for split in Split}
-    unknown = {row.catalog for row in rows[Split.TRAIN]} - built.catalogs.keys() - {None}
-    if unknown:
-        raise InputError(f"rows in {str(out)!r} are for a catalog {min(map(str, unknown))!r} that is not there.")
-    return DataSet(built.catalog, rows[Split.TRAIN], rows[Split.VAL], rows[Split.TEST], built.manifest, built.catalogs)
-
-
-def open_data(out: Path) -> Built:
-    """Open a data set for reading row by row.
-
-    Raises:
-        InputError: there is none, or a file was changed after the build; the message names both hashes.
-        CatalogMismatchError: the folder's catalog is another one.
-
-    """
-    _finish_moving(out)
-    manifest = read_manifest(out)
-    catalog = Catalog.load(out / CATALOG)
-    if catalog.hash != manifest.catalog_hash:
-        raise CatalogMismatchError(what=f"data in {str(out)!r}", expected=catalog.hash, found=manifest.catalog_hash)
-    _require_files(out, manifest)
-    return Built(out, catalog, manifest, _load_catalogs(out) if CATALOGS in manifest.files else {})
-
-
-def _load_catalogs(out: Path) -> dict[str, Catalog]:
-    catalogs: dict[str, Catalog] = {}
-    for name, value in json.loads((out / CATALOGS).read_text(encoding="utf-8")).items():
-        catalogs[name] = catalog = Catalog.from_json(value)
-        if catalog.hash != name:
-            raise CatalogMismatchError(what=f"{CATALOGS} in {str(out)!r}", expected=name, found=catalog.hash)
-    return catalogs

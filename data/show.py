@@ -20,7 +20,7 @@ from rich.text import Text
 from plansmith.contract.errors import InputError
 from plansmith.contract.plan import dumps
 from plansmith.contract.records import Example, Reject
-from plansmith.data.build import Built, open_data
+from plansmith.data.built import Built, open_data
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plansmith.contract.amounts import numbers_in_words, scaled_numbers
-from plansmith.contract.grounding import Invented, Query, as_date, dates_named, is_grounded, times_named
+from plansmith.contract.grounding import Invented, Query, as_date, dates_named, is_grounded, times_named, words
 
 
 def grounded(value: Any, query: str) -> bool:
@@ -98,3 +100,10 @@ def test_amounts_in_words_and_with_scales():
 def test_an_invented_value_is_written_as_place_and_json():
     assert str(Invented((0, "args", "a/b", 1), "Rome")) == '/0/args/a~1b/1: "Rome"'
     assert str(Invented((0, "args", "x"), float("inf"))) == "/0/args/x: inf"
+
+
+@given(st.text())
+def test_the_short_way_for_plain_letters_gives_the_same_words(text: str):
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(c for c in plain if not unicodedata.combining(c))
+    assert words(text) == " " + re.sub(r"[\W_]+", " ", plain).strip() + " "

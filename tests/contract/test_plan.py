@@ -136,3 +136,12 @@ def test_references_come_with_their_places() -> None:
         (("a", 0), 0, ("x",)),
         (("b", "with", 0), 1, ()),
     ]
+
+
+def test_operators_inside_arguments_keep_their_order_and_lists_with_their_names_are_still_ordered() -> None:
+    inner = {"type": "object", "properties": {"b": {}, "a": {}}}
+    args = {"type": "object", "properties": {"one": {"type": "array", "items": inner}, "two": inner}}
+    worker = Worker(name="w", args=args)
+    value = {"two": {"$from": "/0/x"}, "one": ["$from", "$literal", {"a": 1, "b": {"$literal": {"z": 1, "y": 2}}}]}
+    ordered = '{"one":["$from","$literal",{"b":{"$literal":{"z":1,"y":2}},"a":1}],"two":{"$from":"/0/x"}}'
+    assert dumps(worker.order_args(value)) == ordered
