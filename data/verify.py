@@ -7,7 +7,6 @@ rejected. Builds go through the same stages row by row (`build.py`).
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass, field
@@ -29,8 +28,8 @@ class Verified:
 
 def normalise_query(query: str) -> str:
     """What makes two queries the same: letters without case and form, single spaces, no punctuation at the end."""
-    text = unicodedata.normalize("NFKC", query).casefold()
-    return re.sub(r"\s+", " ", text).strip().rstrip(".?! ")
+    text = query if query.isascii() else unicodedata.normalize("NFKC", query)
+    return " ".join(text.casefold().split()).rstrip(".?! ")
 
 
 def verify(candidates: list[Candidate], catalog: Catalog, *, max_steps: int | None, progress: Progress) -> Verified:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
@@ -285,3 +287,9 @@ def test_held_out_workers_are_given_as_names_a_share_or_a_count(text: str, value
     found = load_settings(DataConfig, None, flags).split.unseen_workers
     assert found == value
     assert type(found) is type(value)
+
+
+@given(st.text() | st.text("a .?!\t\n\x1c\x85\xa0\u2003\u200b\ufeff"))
+def test_what_makes_queries_equal_is_form_case_space_and_the_end(query: str):
+    text = unicodedata.normalize("NFKC", query).casefold()
+    assert normalise_query(query) == re.sub(r"\s+", " ", text).strip().rstrip(".?! ")
