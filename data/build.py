@@ -355,7 +355,7 @@ def inputs_hash(config: DataConfig, *, seed: int, helpers: Helpers = NO_HELP) ->
 
 def _config_json(config: DataConfig) -> dict[str, Any]:
     """The config without what the outcome does not depend on."""
-    return config.model_dump(mode="json", exclude={"processes"})
+    return config.model_dump(mode="json", exclude={"processes", "ray"})
 
 
 def _complete(out: Path, inputs: str) -> Manifest | None:

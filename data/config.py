@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from plansmith.data.augment_config import AugmentConfig
 from plansmith.data.dedupe_config import DecontaminateConfig, DedupeConfig
+from plansmith.data.ray_config import RayConfig
 from plansmith.data.verify_config import VerifyConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -255,6 +256,14 @@ class DataConfig(Section):
     """Copies of training rows for changed catalogs; None: none are made."""
     processes: int | None = Field(default=None, ge=1)
     """Processes that check rows; they change no outcome. None: one, or one a core for 20,000 rows and more."""
+    ray: RayConfig | None = None
+    """Have workers of Ray check rows, on several machines where it has them; changes no outcome. None: no Ray."""
+
+    @model_validator(mode="after")
+    def _one_runner(self) -> Self:
+        if self.ray is not None and self.processes is not None:
+            raise ValueError("'processes' and 'ray' both say who checks rows; unset one of them")
+        return self
 
     def in_run(self, out: Path) -> DataConfig:
         """The config with the run directory of a teacher's answers filled in, where the config leaves it open."""

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from plansmith.contract.teaching import AnswerForm
 from plansmith.data.config import BfclCategory, Section, Share
+from plansmith.data.ray_config import RayConfig
 
 Weight = Annotated[float, Field(gt=0)]
 DEFAULT_CONCURRENCY = 8
@@ -212,6 +213,9 @@ class TeachConfig(Section):
     """What happens to answers that had to be mended."""
     budget: Budget = Budget()
     """Where to stop."""
+    ray: RayConfig | None = None
+    """Have workers of Ray ask the endpoint, each with its share of `concurrency`; changes no answer's key. None: this
+    process asks."""
 
     @model_validator(mode="after")
     def _samples_differ(self) -> Self:

@@ -73,12 +73,26 @@ def read_range(piece: FileRange) -> Iterator[Candidate | Reject]:
         InputError: the file cannot be read.
 
     """
+    yield from rows_in(piece, read_bytes(piece))
+
+
+def read_bytes(piece: FileRange) -> bytes:
+    """The bytes of a piece.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
     try:
         with piece.path.open("rb") as file:
             file.seek(piece.start)
-            data = file.read(piece.size)
+            return file.read(piece.size)
     except OSError as error:
         raise InputError(f"data file {str(piece.path)!r} cannot be read: {error.strerror or error}.") from error
+
+
+def rows_in(piece: FileRange, data: bytes) -> Iterator[Candidate | Reject]:
+    """The rows of a piece whose bytes were read, here or elsewhere."""
     for number, line in enumerate(data.split(b"\n"), piece.first_line):
         if line.strip():
             defaults = {"id": f"{piece.path.stem}-{number}", "source": piece.path.name, "part": piece.part}

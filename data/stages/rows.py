@@ -1,6 +1,6 @@
 """The checks of one row, alone: static check, grounding, execution on recorded results, outcome.
 
-The same code runs in this process, in others, and on other machines (`runners.py`): a `RowChecker` is
+The same code runs in this process, in others, and on other machines (`runners.py`, `on_ray.py`): a `RowChecker` is
 made from a picklable `CheckSettings`, takes chunks of rows, and gives for each row one line of JSON with what became of
 it, in order. A row on which the code itself fails is a reject `check_failed` and never the end of a build. What needs
 other rows (votes, duplicates) is not here.
@@ -228,6 +228,23 @@ class RowChecker:
             raise _RejectedError(WRONG_OUTCOME, "executing the plan ends with other results than the given answer")
         else:
             counted["wrong"] += 1
+
+
+def given_up(items: Iterable[Item | Reject], detail: str) -> Checked:
+    """Rows that could not be checked at all, as rejects `check_failed`; rejects of the source stay what they are."""
+    lines: list[Line] = []
+    tallies = Tallies()
+    for item in items:
+        tallies[Stage.SOURCE].read += 1
+        if isinstance(item, Reject):
+            tallies[Stage.SOURCE].rejected[item.reason] += 1
+            lines.append(Line(Kind.UNREADABLE, False, query_key(item.query), reject_json(item)))
+            continue
+        tallies[Stage.CHECK].read += 1
+        tallies[Stage.CHECK].rejected[CHECK_FAILED] += 1
+        reject = rejected(item.row, CHECK_FAILED, detail)
+        lines.append(Line(Kind.DROPPED, item.row.part is not None, query_key(item.row.query), reject_json(reject)))
+    return Checked(lines, tallies)
 
 
 def _needs_execution(rules: Rules) -> bool:

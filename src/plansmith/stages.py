@@ -84,7 +84,7 @@ def build_files(line: Line) -> None:
     from plansmith.verifying import helpers_of
 
     recipe = line.recipe
-    with helpers_of(recipe) as helpers:
+    with helpers_of(recipe, line.progress) as helpers:
         manifest = build(recipe.data, line.path, seed=recipe.seed, progress=line.progress, helpers=helpers)
     counts = manifest.counts
     sizes = f"{counts.train} train, {counts.val} val, {sum(counts.test.values())} test"

@@ -8,6 +8,7 @@ directory: a second one is refused.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plansmith.contract.catalog import Catalog
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from plansmith.data.taught import TeachManifest
     from plansmith.data.teacher_config import QueriesConfig, TeachConfig
     from plansmith.serving.config import EndpointConfig
+    from plansmith.serving.openai_planner import OpenAIPlanner
 
 
 def _held(factory: Factory, *, held: bool) -> AbstractContextManager[None]:
@@ -120,17 +122,35 @@ def _teacher(factory: Factory, catalog: Catalog, queries: Sequence[Query]) -> _A
     if isinstance(factory.teacher, RecordedTeacher):
         return _recorded(factory.teacher, factory.teach, queries)
     from plansmith.data.fewshot import load_teaching
-    from plansmith.serving.openai_planner import OpenAIPlanner
 
     endpoint, config = factory.teacher.endpoint, factory.teach
     teaching = load_teaching(config.examples, catalog, config.form)
     identity = _identity(endpoint, config, catalog, teaching)
     config = config.model_copy(update={"concurrency": config.concurrency or endpoint.concurrency})
-    return _Asked(OpenAIPlanner(endpoint, teaching=teaching), endpoint.model, identity, config)
+    return _Asked(_asking(endpoint, config, catalog, teaching), endpoint.model, identity, config)
+
+
+def _asking(endpoint: EndpointConfig, config: TeachConfig, catalog: Catalog, teaching: Teaching) -> Planner:
+    """The endpoint's client: one here, or one in each worker of Ray."""
+    if config.ray is None:
+        return _client(endpoint, teaching, endpoint.concurrency)
+    from plansmith.data.teacher_on_ray import RayPlanner
+
+    concurrency = min(config.concurrency or endpoint.concurrency, endpoint.concurrency)
+    return RayPlanner(config.ray, partial(_client, endpoint, teaching), catalog, concurrency=concurrency)
+
+
+def _client(endpoint: EndpointConfig, teaching: Teaching, concurrency: int) -> OpenAIPlanner:
+    """The client for so many requests at once; made in whichever process asks."""
+    from plansmith.serving.openai_planner import OpenAIPlanner
+
+    return OpenAIPlanner(endpoint.model_copy(update={"concurrency": concurrency}), teaching=teaching)
 
 
 def _recorded(teacher: RecordedTeacher, config: TeachConfig, queries: Sequence[Query]) -> _Asked:
     """A file of answers; its rows by id are joined to the queries."""
+    if config.ray is not None:
+        raise InputError("teach.ray is set, but the answers are recorded: nothing is asked over HTTP. Unset it.")
     from plansmith.contract.records import Example, Split
     from plansmith.serving.recorded_planner import RecordedPlanner
 

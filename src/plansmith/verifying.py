@@ -1,4 +1,4 @@
-"""What the data stage needs of other stages to verify: agreement of plans, a judge, a student's likelihoods.
+"""What the data stage needs of other stages to verify: agreement of plans, a judge, a student's likelihoods, Ray.
 
 Reads the recipe; the endpoint of the judge and the student's model are opened here, only where the recipe asks for
 them, and handed to `plansmith.data.build` as `Helpers`.
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import InputError
 from plansmith.contract.plan import Plan
+from plansmith.contract.progress import Progress
 from plansmith.recipe import Recipe, StudentConfig
 from plansmith.serving.config import EndpointConfig, EngineConfig
 
 if TYPE_CHECKING:
     from plansmith.data.build import Helpers
     from plansmith.data.stages.judge import Judge
+    from plansmith.data.stages.runners import Runner
     from plansmith.serving.local_engine import LocalEngine
 
 
@@ -71,8 +73,17 @@ def _judge(endpoint: EndpointConfig) -> Judge:
     return Judge(OpenAIText(endpoint), endpoint.model, identity)
 
 
+def _runner(recipe: Recipe, progress: Progress) -> Runner | None:
+    """Ray, where the recipe asks for it."""
+    if recipe.data.ray is None:
+        return None
+    from plansmith.data.on_ray import RayRunner
+
+    return RayRunner(recipe.data.ray, recipe.directory, progress)
+
+
 @contextmanager
-def helpers_of(recipe: Recipe) -> Iterator[Helpers]:
+def helpers_of(recipe: Recipe, progress: Progress) -> Iterator[Helpers]:
     """What the data stage of a recipe is given; closed at the end.
 
     Raises:
@@ -99,4 +110,5 @@ def helpers_of(recipe: Recipe) -> Iterator[Helpers]:
             judge=_judge(recipe.judge) if recipe.judge is not None else None,
             likelihood=student,
             student=student.identity if student is not None else "",
+            runner=_runner(recipe, progress),
         )
