@@ -11,6 +11,7 @@ code fails as a whole, is checked row by row in a process of its own here: the r
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -24,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plansmith.contract.errors import InputError, PlansmithError, ServiceError
+from plansmith.contract.errors import InputError, PlansmithError
 from plansmith.contract.progress import Progress
 from plansmith.contract.records import Reject
-from plansmith.data.ray_config import RayConfig
+from plansmith.data.ray_config import NoRayError, RayConfig
 from plansmith.data.ray_session import ray_session, require_ray
 from plansmith.data.sources.lines import FileRange, read_bytes, rows_in
 from plansmith.data.stages.rows import Checked, CheckSettings, Item, RowChecker, given_up
@@ -41,7 +42,7 @@ _UNDONE_IN_A_ROW = 20
 """Chunks that may come back undone one after the other, before Ray counts as unusable."""
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where a chunk lies on this machine."""
 
     path: Path
@@ -55,7 +56,7 @@ class _Place(NamedTuple):
         return read_bytes(self.piece or FileRange(self.path, self.start, self.size, 1, 0))
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """What a worker gives back for a chunk."""
 
     checked: Checked | None
@@ -80,21 +81,21 @@ class RayRunner:
         """Check chunks.
 
         Raises:
-            ServiceError: Ray cannot be used.
+            NoRayError: Ray cannot be used.
             InputError: a file cannot be read.
 
         """
         with ExitStack() as stack:
-            places = _put_down(chunks, stack.enter_context(_waiting(self.folder)))
+            places = put_down(chunks, stack.enter_context(_waiting(self.folder)))
             if not places:
                 return
             ray = stack.enter_context(ray_session(self.config))
             sent = stack.enter_context(closing(_sent(ray, places, settings, self.config.workers)))
-            mended = _Mended()
+            mended = Mended()
             try:
-                yield from _in_order(sent, places, settings, mended)
+                yield from in_order(sent, places, settings, mended)
             except ray.exceptions.RayError as error:
-                raise ServiceError(
+                raise NoRayError(
                     f"Ray ended before all rows were checked: {_first_line(error)} Run the command again."
                 ) from error
             if told := mended.told():
@@ -113,18 +114,18 @@ def _waiting(folder: Path) -> Generator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _put_down(chunks: Iterable[Chunk], folder: Path) -> list[_Place]:
+def put_down(chunks: Iterable[Chunk], folder: Path) -> list[Place]:
     """Where each chunk lies; rows that lie nowhere are written down."""
-    places: list[_Place] = []
+    places: list[Place] = []
     path = folder / "rows"
     with path.open("wb") as file:
         for chunk in chunks:
             if isinstance(chunk, FileRange):
-                places.append(_Place(chunk.path.absolute(), chunk.start, chunk.size, chunk))
+                places.append(Place(chunk.path.absolute(), chunk.start, chunk.size, chunk))
                 continue
             start = file.tell()
             pickle.dump(chunk, file, pickle.HIGHEST_PROTOCOL)
-            places.append(_Place(path.absolute(), start, file.tell() - start, None))
+            places.append(Place(path.absolute(), start, file.tell() - start, None))
     return places
 
 
@@ -160,14 +161,14 @@ class _Worker:
             numbers, "sent", [self._one(at, *pickle.loads(text)) for at, text in zip(numbers, texts, strict=True)]
         )
 
-    def _one(self, at: int, piece: FileRange | None, data: bytes | None) -> _Sent:
+    def _one(self, at: int, piece: FileRange | None, data: bytes | None) -> Sent:
         tries = self._begin(at)
         if data is None or tries > _MOST_TRIES:
-            return _Sent(None, tries)
+            return Sent(None, tries)
         try:
-            return _Sent(self._checker.check(_rows_of(piece, data)), tries)
+            return Sent(self._checker.check(_rows_of(piece, data)), tries)
         except Exception:  # the driver looks for the row at fault
-            return _Sent(None, tries)
+            return Sent(None, tries)
 
 
 class _Begin:
@@ -177,18 +178,17 @@ class _Begin:
         self._ledger = ledger
 
     def __call__(self, at: int) -> int:
-        import ray
-
+        ray: Any = importlib.import_module("ray")
         return ray.get(self._ledger.begin.remote(at))
 
 
 def _read(table: Any) -> Any:
     """Chunks as their bytes, None where they cannot be read; runs on the machine where the files are."""
-    places: list[_Place] = [pickle.loads(text) for text in table["place"].to_pylist()]
+    places: list[Place] = [pickle.loads(text) for text in table["place"].to_pylist()]
     return _table(table["at"].to_pylist(), "chunk", [(place.piece, _bytes_of(place)) for place in places])
 
 
-def _bytes_of(place: _Place) -> bytes | None:
+def _bytes_of(place: Place) -> bytes | None:
     try:
         return place.read()
     except InputError:  # the driver reads it again, and says what is wrong
@@ -197,13 +197,12 @@ def _bytes_of(place: _Place) -> bytes | None:
 
 def _table(numbers: list[int], name: str, values: Iterable[object]) -> Any:
     """An Arrow table of chunk numbers and pickled values."""
-    import pyarrow
-
+    pyarrow: Any = importlib.import_module("pyarrow")
     texts = [pickle.dumps(value, pickle.HIGHEST_PROTOCOL) for value in values]
     return pyarrow.table({"at": numbers, name: pyarrow.array(texts, pyarrow.large_binary())})
 
 
-def _sent(ray: Any, places: list[_Place], settings: CheckSettings, workers: int) -> Generator[tuple[int, _Sent]]:
+def _sent(ray: Any, places: list[Place], settings: CheckSettings, workers: int) -> Generator[tuple[int, Sent]]:
     """What the workers give back, in order."""
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = context.print_on_execution_start = False
@@ -228,7 +227,7 @@ def _sent(ray: Any, places: list[_Place], settings: CheckSettings, workers: int)
 
 
 @dataclass
-class _Mended:
+class Mended:
     """What went wrong on the way, and was done again."""
 
     again: int = 0
@@ -242,29 +241,29 @@ class _Mended:
         return "; ".join(parts)
 
 
-def _in_order(
-    sent: Iterable[tuple[int, _Sent]], places: list[_Place], settings: CheckSettings, mended: _Mended
+def in_order(
+    sent: Iterable[tuple[int, Sent]], places: list[Place], settings: CheckSettings, mended: Mended
 ) -> Generator[Checked]:
     """Every chunk once; those that no worker could check are checked here, in processes of their own."""
     expected = undone = 0
     for at, one in sent:
         if at != expected:
-            raise ServiceError(f"Ray gave piece {at} of the data where {expected} was due. Run the command again.")
+            raise NoRayError(f"Ray gave piece {at} of the data where {expected} was due. Run the command again.")
         expected += 1
         mended.again += one.tries > 1
         undone = 0 if one.checked is not None else undone + 1
         if undone > _UNDONE_IN_A_ROW:
-            raise ServiceError(
+            raise NoRayError(
                 f"{undone} pieces of the data one after the other could not be checked by the workers of Ray. See that "
                 "every machine has the same plansmith, and memory enough; then run the command again."
             )
         mended.apart += one.checked is None
         yield one.checked if one.checked is not None else _here(places[at], settings)
     if expected != len(places):
-        raise ServiceError(f"Ray gave {expected} of {len(places)} pieces of the data. Run the command again.")
+        raise NoRayError(f"Ray gave {expected} of {len(places)} pieces of the data. Run the command again.")
 
 
-def _here(place: _Place, settings: CheckSettings) -> Checked:
+def _here(place: Place, settings: CheckSettings) -> Checked:
     return check_apart(_rows_of(place.piece, place.read()), settings)
 
 

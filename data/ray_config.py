@@ -10,7 +10,14 @@ import re
 
 from pydantic import Field, field_validator
 
+from plansmith.contract.errors import PlansmithError
 from plansmith.contract.settings import Settings
+
+
+class NoRayError(PlansmithError):
+    """Ray could not be started or joined, or gives no worker (exit code 3). No row and no request is to blame."""
+
+    exit_code = 3
 
 
 class RayConfig(Settings):

@@ -8,21 +8,27 @@ cluster is started and what it reports; that is decided where `ray start` is cal
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 import os
+import socket
 import tempfile
 import warnings
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from plansmith.contract.errors import MissingExtraError, ServiceError
-from plansmith.data.ray_config import RayConfig
+from plansmith.contract.errors import MissingExtraError
+from plansmith.data.ray_config import NoRayError, RayConfig
 
 EXTRA = "ray"
 _STORE_BYTES = 512 * 2**20
 """Memory for rows on their way between processes, where Ray is our own."""
+_ANSWER_SECONDS = 10.0
+"""How long a cluster may take to answer."""
+_LONGEST_PATH = 24
+"""Characters of a folder for temporary files; a socket's path may have 107, and Ray needs most of them."""
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DATA_DISABLE_PROGRESS_BARS": "1"}
 _ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray turns 127.0.0.1 into an address that others can reach, unless it may have no other machines at all; the name is
@@ -41,22 +47,23 @@ def load_ray() -> Any:
     require_ray()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        import ray
-        import ray.data
-
+        ray: Any = importlib.import_module("ray")
+        importlib.import_module("ray.data")
         ray.data.DataContext.get_current()
     return ray
 
 
 @contextmanager
 def ray_session(config: RayConfig) -> Generator[Any]:
-    """Have Ray for the block; gives the module.
+    """Have Ray for the block; gives the module. A cluster that does not answer at all is noticed at once.
 
     Raises:
         MissingExtraError: it is not installed.
-        ServiceError: it could not be started or joined.
+        NoRayError: it could not be started or joined.
 
     """
+    require_ray()
+    _require_cluster(config.address)
     with ExitStack() as stack:
         stack.enter_context(_environment(_ENVIRONMENT if config.address is not None else _ENVIRONMENT | _ALONE))
         ray = load_ray()
@@ -68,6 +75,20 @@ def ray_session(config: RayConfig) -> Generator[Any]:
         yield ray
 
 
+def _require_cluster(address: str | None) -> None:
+    """Raise `NoRayError` where nothing answers at an address; Ray itself would try for minutes."""
+    if address is None or address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise NoRayError(
+            f"no cluster of Ray answers at {address!r} ({error}). Look at 'ray status' there, or set ray.address to "
+            "nothing for a Ray of the command's own."
+        ) from error
+
+
 def _start(ray: Any, config: RayConfig, stack: ExitStack) -> None:
     usual: dict[str, Any] = {
         "log_to_driver": False,
@@ -76,7 +97,7 @@ def _start(ray: Any, config: RayConfig, stack: ExitStack) -> None:
     }
     own: dict[str, Any] = {}
     if config.address is None:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
+        folder = stack.enter_context(_folder())
         stack.callback(ray.shutdown)  # before the folder goes
         own = {
             "num_cpus": config.workers + 1,
@@ -89,10 +110,17 @@ def _start(ray: Any, config: RayConfig, stack: ExitStack) -> None:
             ray.init(config.address or "local", **usual, **own)
     except (OSError, RuntimeError, ValueError) as error:
         where = f"the cluster {config.address!r}" if config.address is not None else "Ray on this machine"
-        raise ServiceError(
+        raise NoRayError(
             f"{where} cannot be used: {error}. Look at 'ray status', or set ray.address to nothing for a Ray of the "
             "command's own."
         ) from error
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Where a Ray of our own keeps its files; its sockets need a short path."""
+    usual = tempfile.gettempdir()
+    short = "/tmp" if len(usual) > _LONGEST_PATH and os.access("/tmp", os.W_OK) else usual
+    return tempfile.TemporaryDirectory(prefix="ray-", dir=short, ignore_cleanup_errors=True)
 
 
 @contextmanager

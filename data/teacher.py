@@ -29,6 +29,7 @@ from plansmith.contract.store import write_rows
 from plansmith.data.asking import Used, ask_all
 from plansmith.data.budget import BudgetReachedError, Purse, Spent
 from plansmith.data.drafts import DRAFTS, FAILED, Failure, iter_drafts, open_drafts, read_failures, request_key
+from plansmith.data.ray_config import NoRayError
 from plansmith.data.teacher_config import DEFAULT_CONCURRENCY, TeachConfig
 
 TEACHER_VERSION = 1
@@ -303,7 +304,7 @@ def _ask(desk: _Desk, missing: Sequence[Question]) -> PlansmithError | None:
     desk.progress.start("plans by the teacher", len(missing))
     try:
         asyncio.run(_ask_connected(desk, missing))
-    except (BudgetReachedError, ServiceError) as error:
+    except (BudgetReachedError, ServiceError, NoRayError) as error:
         return error
     finally:
         desk.progress.finish()

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.endpoint import Draft, Planner
 from plansmith.contract.errors import CatalogMismatchError, InputError, PlansmithError, ServiceError
-from plansmith.data.ray_config import RayConfig
+from plansmith.data.ray_config import NoRayError, RayConfig
 from plansmith.data.ray_session import ray_session, require_ray
 
 _MOST_LOST = 3
@@ -144,6 +144,7 @@ class RayPlanner:
         self._config, self._make, self._catalog, self._concurrency = config, make, catalog, concurrency
         self._stack = ExitStack()
         self._ray: Any = None
+        self._unusable: NoRayError | None = None
         self._seats: list[_Seat] = []
 
     async def plan(
@@ -158,7 +159,8 @@ class RayPlanner:
         """As `OpenAIPlanner.plan`.
 
         Raises:
-            ServiceError: no answer came, or no worker could be had.
+            ServiceError: no answer came.
+            NoRayError: no worker could be had.
             CatalogMismatchError: the workers have another catalog.
 
         """
@@ -184,7 +186,7 @@ class RayPlanner:
             if seat.actor is not None:
                 self._ray.kill(seat.actor)
         self._seats = []
-        self._ray = None
+        self._ray = self._unusable = None
         self._stack.close()
 
     async def _ask(self, send: Callable[[Any], Awaitable[_Told]], what: str) -> _Told:
@@ -230,7 +232,7 @@ class RayPlanner:
                 self._seats[0].starting.result()  # raises why there is none
             done, _ = await asyncio.wait(starts, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                raise ServiceError(
+                raise NoRayError(
                     f"Ray gave no worker within {_START_SECONDS:g} s. Look at 'ray status', or ask for fewer "
                     "(teach.ray.workers)."
                 )
@@ -238,7 +240,13 @@ class RayPlanner:
 
     def _open(self) -> None:
         """Have Ray, and start all workers."""
-        self._ray = self._stack.enter_context(ray_session(self._config))
+        if self._unusable is not None:
+            raise self._unusable
+        try:
+            self._ray = self._stack.enter_context(ray_session(self._config))
+        except NoRayError as error:
+            self._unusable = error  # for those that ask at the same time
+            raise
         number = min(self._config.workers, self._concurrency)
         for turn in range(number):
             share = self._concurrency // number + (turn < self._concurrency % number)
@@ -250,8 +258,8 @@ class RayPlanner:
         """Put a worker into a seat.
 
         Raises:
-            PlansmithError: as the client raises it where it is made (its key is not set there).
-            ServiceError: the worker ends as soon as it is started.
+            InputError: as the client raises it where it is made (its key is not set there).
+            NoRayError: the worker ends as soon as it is started.
 
         """
         options: dict[str, Any] = {"max_concurrency": 2 * seat.share + 8, "scheduling_strategy": "SPREAD"}
@@ -266,10 +274,10 @@ class RayPlanner:
                 continue
             if problem is not None:
                 self.counts["workers_unusable"] += 1
-                raise problem
+                raise problem if isinstance(problem, InputError) else NoRayError(f"a worker cannot ask: {problem}")
             seat.actor = actor
             return
-        raise ServiceError(
+        raise NoRayError(
             f"a worker of Ray ended {_MOST_LOST} times as it was started. See that its machine has the same plansmith, "
             "and memory enough; then run the command again."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
+from plansmith.cli import main
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.endpoint import Draft
 from plansmith.contract.errors import InputError, MissingExtraError
@@ -28,12 +30,13 @@ from plansmith.contract.progress import Silent
 from plansmith.contract.records import Query, Reject, TeacherDraft
 from plansmith.contract.replay import Replay, recorded_calls
 from plansmith.contract.store import read_rows
+from plansmith.data import on_ray
 from plansmith.data import ray_session as sessions
 from plansmith.data.build import Helpers, build_data
 from plansmith.data.config import DataConfig
 from plansmith.data.drafts import DRAFTS, FAILED, Failure
 from plansmith.data.on_ray import RayRunner, check_apart
-from plansmith.data.ray_config import RayConfig
+from plansmith.data.ray_config import NoRayError, RayConfig
 from plansmith.data.ray_session import ray_session
 from plansmith.data.sources.lines import scan
 from plansmith.data.stages.execution import Record
@@ -210,15 +213,22 @@ def test_of_rows_that_end_their_process_each_is_a_reject_and_no_other(tmp_path: 
     assert counts["source"] == (6, {})
 
 
-@pytest.mark.slow
-@WITH_RAY
-def test_a_file_that_has_gone_is_named(ray: Any, write_jsonl: Callable[..., Path], tmp_path: Path):
+def test_a_file_that_has_gone_is_named(write_jsonl: Callable[..., Path], tmp_path: Path):
     path = write_jsonl([row(number) for number in range(20)])
-    pieces = scan(path, lines_at_once=10)
+    [place] = on_ray.put_down(scan(path), tmp_path)
     path.unlink()
-    runner = RayRunner(RayConfig(workers=WORKERS), tmp_path / "run", Silent())
+    sent = on_ray.Sent(None, 1)
     with pytest.raises(InputError, match=r"rows\.jsonl.*cannot be read"):
-        list(runner.run(pieces, checked_with(Hostile(tmp_path))))
+        list(on_ray.in_order([(0, sent)], [place], checked_with(Hostile(tmp_path)), on_ray.Mended()))
+
+
+@pytest.mark.parametrize(("sent", "said"), [([], "gave 0 of 2"), ([1], "piece 1"), ([0], "gave 1 of 2")])
+def test_a_piece_that_ray_leaves_out_ends_the_build(sent: list[int], said: str, tmp_path: Path):
+    settings = checked_with(Hostile(tmp_path))
+    places = on_ray.put_down([[item(0)], [item(1)]], tmp_path)
+    checked = next(InProcess().run([[item(0)]], settings))
+    with pytest.raises(NoRayError, match=said):
+        list(on_ray.in_order([(at, on_ray.Sent(checked, 1)) for at in sent], places, settings, on_ray.Mended()))
 
 
 class Odd(OpenAIPlanner):
@@ -296,7 +306,9 @@ def test_when_a_worker_is_killed_only_what_it_had_under_way_is_asked_again(
 
 @pytest.mark.slow
 @WITH_RAY
-def test_the_command_asks_and_builds_with_ray_and_says_nothing_of_it(server: str, tmp_path: Path):
+def test_the_command_asks_and_builds_with_ray_and_says_nothing_of_it(
+    ray: Any, server: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
     (tmp_path / "catalog.json").write_text(json.dumps(CATALOG_JSON))
     (tmp_path / "log.txt").write_text("".join(f"query {number}\n" for number in range(30)))
     values: dict[str, Any] = {
@@ -306,18 +318,38 @@ def test_the_command_asks_and_builds_with_ray_and_says_nothing_of_it(server: str
         "queries": {"sources": [{"kind": "log", "path": str(tmp_path / "log.txt")}]},
         "teacher": {"kind": "openai", "endpoint": {"url": server, "model": "m"}},
         "teach": {"constrained": False, "ray": {"workers": WORKERS}},
-        "data": {"source": {"kind": "teacher"}, "verify": {"grounding": {"rule": "off"}}, "split": {"unseen": 0}},
+        "data": {
+            "source": {"kind": "teacher"},
+            "verify": {"grounding": {"rule": "off"}},
+            "split": {"unseen": 0},
+            "ray": {},
+        },
     }
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(values))
-    for action in ("queries", "teach"):
-        command = [sys.executable, "-m", "plansmith.cli", "data", action, "--config", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
-        assert done.returncode == 0, done.stderr
-        lines = done.stderr.splitlines()
-        assert all(line.startswith(("queries", "answers", "plans", "teacher")) for line in lines), done.stderr
+    assert main(["data", "queries", "--config", str(path)]) == 0
+    command = [sys.executable, "-m", "plansmith.cli", "data", "teach", "--config", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert not re.search(r"Ray|raylet|WARNING|INFO|ERROR|session_", done.stderr + done.stdout), done.stderr
     assert stats(server)["asked"] == 30
     assert not list(tmp_path.glob("ray-*")), "Ray's files are left"
+    assert main(["data", "build", "--config", str(path)]) == 0
+    told = "".join(capfd.readouterr())
+    assert not re.search(r"Ray|raylet|WARNING|INFO|ERROR|session_", told), told
+    assert (tmp_path / "run" / "manifest.json").is_file()
+
+
+@WITH_RAY
+def test_where_there_is_no_ray_to_join_nothing_is_asked_and_no_request_has_failed(tmp_path: Path):
+    catalog = Catalog.from_json(CATALOG_JSON)
+    nowhere = RayConfig(address="127.0.0.1:9")
+    planner = RayPlanner(nowhere, partial(client, "http://127.0.0.1:9/v1"), catalog, concurrency=4)
+    queries = [Query(id=f"q{number}", query=f"query {number}", source="t") for number in range(10)]
+    config = TeachConfig(constrained=False)
+    taught = teach(queries, planner, catalog, tmp_path, config, Silent(), model="m", identity={})
+    assert isinstance(taught.stopped, NoRayError)
+    assert (taught.asked, taught.failed) == (0, 0)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
