@@ -32,7 +32,7 @@ from plansmith.data.ray_config import NoRayError, RayConfig
 from plansmith.data.ray_session import ray_session, require_ray
 from plansmith.data.sources.lines import FileRange, read_bytes, rows_in
 from plansmith.data.stages.rows import Checked, CheckSettings, Item, RowChecker, given_up
-from plansmith.data.stages.runners import Chunk, WorkerEndedError
+from plansmith.data.stages.runners import Chunk
 from plansmith.data.stages.tally import Tallies
 
 _WAITING = ".ray-work"
@@ -40,6 +40,10 @@ _MOST_TRIES = 3
 """How often a chunk is begun whose workers end over it, before it is given back undone."""
 _UNDONE_IN_A_ROW = 20
 """Chunks that may come back undone one after the other, before Ray counts as unusable."""
+
+
+class _EndedError(Exception):
+    """The process that checks rows here has ended."""
 
 
 class Place(NamedTuple):
@@ -274,7 +278,7 @@ def check_apart(rows: list[Item | Reject], settings: CheckSettings) -> Checked:
     while (at := len(found)) < len(rows):
         try:
             _one_by_one(rows[at : at + 1] if at == suspect else rows[at:], settings, found)
-        except WorkerEndedError:
+        except _EndedError:
             if (row := len(found)) == suspect:
                 found.append(given_up(rows[row : row + 1], "checking the row ended the process that did it"))
             suspect = row
@@ -285,7 +289,7 @@ def check_apart(rows: list[Item | Reject], settings: CheckSettings) -> Checked:
 
 
 def _one_by_one(rows: list[Item | Reject], settings: CheckSettings, found: list[Checked]) -> None:
-    """Check rows in a process of their own, and append what became of each; raises `WorkerEndedError`."""
+    """Check rows in a process of their own, and append what became of each; raises `_EndedError`."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initializer=_begin_apart, initargs=(settings,)) as pool:
         try:
@@ -299,7 +303,7 @@ def _one_by_one(rows: list[Item | Reject], settings: CheckSettings, found: list[
             for row in rows:
                 found.append(pool.submit(_check_row, row).result())
         except BrokenProcessPool as error:
-            raise WorkerEndedError("a process that checks rows has ended (killed, or out of memory).") from error
+            raise _EndedError from error
 
 
 class _Apart:
