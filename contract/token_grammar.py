@@ -44,6 +44,10 @@ class PlanGrammar:
     def start(self) -> RowMatcher:
         return RowMatcher(self._matcher.deep_copy())
 
+    def task(self, row: int, tokens: Sequence[int]) -> tuple[Any, int, list[int]]:
+        """What llguidance's executor takes: a fresh matcher, the row of its first mask, the tokens between masks."""
+        return self._matcher.deep_copy(), row, list(tokens[:-1])
+
     def num_allowed(self, tokens: Sequence[int]) -> int:
         """How many of a text's tokens the grammar allows, counted to the first that it does not."""
         return int(self._matcher.deep_copy().validate_tokens(list(tokens)))
@@ -121,7 +125,7 @@ class TokenGrammars:
         """
         place, asked = 0, list[Any]()
         for grammar, tokens in texts:
-            asked.append((grammar.start()._matcher, place, list(tokens[:-1])))
+            asked.append(grammar.task(place, tokens))
             place += len(tokens)
         if asked:
             self._executor = self._executor or self._executor_type()
