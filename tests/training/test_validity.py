@@ -300,3 +300,22 @@ def test_a_table_grows_without_moving_what_it_has() -> None:
     assert table.words(CPU).tolist() == [[1, 2], [3, 4]]
     assert table.add(np.array([[5, 6], [3, 4]], dtype=np.int32)).tolist() == [2, 1]
     assert table.words(CPU).tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_a_token_that_no_plan_may_hold_is_taken_out_of_every_mask(
+    grammars: TokenGrammars, corpus: Corpus, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = targets_of(corpus, catalog)[:4]
+    used = {token for target in targets for token in target.ids}
+    before = PlanMasks(grammars, max_steps=8)
+    before.places(targets)
+    allowed = unpack_masks(before.table.words(CPU), torch.arange(len(before.table)), grammars.vocab_rows)
+    banned = next(
+        token for token in range(31, grammars.vocab_rows) if token not in used and bool(allowed[:, token].any())
+    )
+    monkeypatch.setattr(grammars, "never", [*grammars.never, banned])
+    after = PlanMasks(grammars, max_steps=8)
+    after.places(targets)
+    left = unpack_masks(after.table.words(CPU), torch.arange(len(after.table)), grammars.vocab_rows)
+    assert not bool(left[:, banned].any())
+    assert bool(left.any())
