@@ -1,7 +1,8 @@
 """Loads a base model, its tokenizer and, merged into it, an adapter.
 
-Reads a transformers directory (`config.json`, safetensors, tokenizer files) and an adapter directory of peft with
-our `plansmith.json` beside it (`catalog_hash`, `prompt_hash`). Writes nothing. Refused: code from a model directory,
+Reads a transformers directory (`config.json`, safetensors, tokenizer files) and an adapter directory of peft; our
+`plansmith.json` (`catalog_hash`, `prompt_hash`) lies in the adapter's directory, or in that of a model into which an
+adapter was merged. Writes nothing. Refused: code from a model directory,
 pickled weights, and models whose attention does not go through transformers' attention interface.
 """
 
@@ -30,11 +31,13 @@ _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 @dataclass(frozen=True, slots=True)
 class AdapterCard:
-    """What an adapter was made for; None where its directory does not say."""
+    """What an adapter, or a model with one merged into it, was made for; None where its directory does not say."""
 
     path: Path
     catalog_hash: str | None
     prompt_hash: str | None
+    what: str = "adapter"
+    """`adapter` or `model`, for messages."""
 
     def require(self, catalog: Catalog) -> None:
         """Refuse a catalog or a prompt that the adapter was not trained on.
@@ -45,11 +48,11 @@ class AdapterCard:
 
         """
         if self.catalog_hash is not None:
-            catalog.require_hash(self.catalog_hash, what=f"adapter {str(self.path)!r}")
+            catalog.require_hash(self.catalog_hash, what=f"{self.what} {str(self.path)!r}")
         rendered = prompt_hash(catalog)
         if self.prompt_hash is not None and self.prompt_hash != rendered:
             raise InputError(
-                f"adapter {str(self.path)!r} was trained on prompt {self.prompt_hash}, but this version renders "
+                f"{self.what} {str(self.path)!r} was trained on prompt {self.prompt_hash}, but this version renders "
                 f"{rendered} for the same catalog. Train again, or use the version of plansmith that trained it."
             )
 
@@ -96,7 +99,7 @@ def load_planner_model(base: Path, adapter: Path | None, config: EngineConfig) -
         model = _merge(model, adapter)
     model.set_attn_implementation(ragged_attention.ATTENTION_NAME)
     model.to(device).eval().requires_grad_(False)
-    return _planner_model(model, tokenizer, device, base, None if adapter is None else read_card(adapter))
+    return _planner_model(model, tokenizer, device, base, _card_of(base, adapter))
 
 
 def _planner_model(
@@ -150,11 +153,18 @@ def check_adapter_directory(adapter: Path) -> None:
             raise InputError(f"adapter {str(adapter)!r} has no {name!r}. Give the directory that training wrote.")
 
 
-def read_card(adapter: Path) -> AdapterCard:
-    """What the adapter was made for."""
-    path = adapter / ADAPTER_CARD
+def _card_of(base: Path, adapter: Path | None) -> AdapterCard | None:
+    """The adapter's card; without an adapter that of the model, where it is one into which an adapter was merged."""
+    if adapter is not None:
+        return read_card(adapter)
+    return read_card(base, "model") if (base / ADAPTER_CARD).is_file() else None
+
+
+def read_card(folder: Path, what: str = "adapter") -> AdapterCard:
+    """What an adapter, or a model with one merged into it, was made for."""
+    path = folder / ADAPTER_CARD
     values = _read_json(path) if path.is_file() else {}
-    return AdapterCard(adapter, values.get("catalog_hash"), values.get("prompt_hash"))
+    return AdapterCard(folder, values.get("catalog_hash"), values.get("prompt_hash"), what)
 
 
 @contextmanager

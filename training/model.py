@@ -78,6 +78,12 @@ def base_hash(base: Path) -> str:
     return hashlib.sha256(json.dumps([[name, file_hash(base / name)] for name in names]).encode()).hexdigest()
 
 
+def is_gemma(base: Path) -> bool:
+    """Whether a model directory holds a Gemma, whose terms go along with every copy."""
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    return str(config.get("model_type", "")).startswith("gemma")
+
+
 def load_tokenizer(base: Path) -> Any:
     """The tokenizer of a model directory; nothing is fetched and no code of the directory runs."""
     return AutoTokenizer.from_pretrained(base, local_files_only=True, trust_remote_code=False)
@@ -94,6 +100,14 @@ def load_model(base: Path, dtype: torch.dtype) -> PreTrainedModel:
     with quiet():
         return AutoModelForCausalLM.from_pretrained(
             base, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
+
+
+def load_stored(base: Path) -> PreTrainedModel:
+    """As `load_model`, in the number format that the weights are stored in."""
+    with quiet():
+        return AutoModelForCausalLM.from_pretrained(
+            base, dtype="auto", local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
 
 
@@ -126,6 +140,18 @@ def check_tokenizer(base: Path) -> None:
             f"the tokenizer of {str(base)!r} changes text: {_ROUND_TRIP!r} comes back as {found!r}. "
             "Plans could not be written exactly; use another base."
         )
+
+
+def full_base(name: str, progress: Progress) -> Path:
+    """The untrimmed model directory that a base's name means.
+
+    Raises:
+        InputError: it is neither a known name nor a usable directory.
+
+    """
+    if name == TINY:
+        raise InputError(f"{TINY!r} is made anew for the texts of each run, so there is nothing to trim.")
+    return _gemma(progress) if name == GEMMA else _directory(name)
 
 
 def _directory(name: str) -> Path:
@@ -170,13 +196,9 @@ def _check_gemma(base: Path) -> None:
 
 
 def _trimmed(full: Path, texts: list[str], keep_merges: int, progress: Progress) -> Path:
-    from tokenizers import Tokenizer
-
     from plansmith.training import trim
 
-    spec = trim.read_tokenizer(full)
-    needed = trim.tokens_of(texts, Tokenizer.from_file(str(full / "tokenizer.json")))
-    kept = trim.choose(spec, needed, keep_merges=keep_merges)
+    spec, kept = trim.plan_trim(full, texts, keep_merges=keep_merges)
     name = trim.kept_hash(f"{_CONVERTER_VERSION}:{base_hash(full)}", kept)
     target = cache_directory() / f"trimmed-{name[:16]}"
     if not target.is_dir():

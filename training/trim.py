@@ -10,7 +10,11 @@ are kept, so on a text whose tokens are kept the smaller merge list takes the sa
 text still round-trips, through smaller pieces, single characters and byte tokens. Kept rows of the embedding are copied
 unchanged, so hidden states and the logits of kept tokens are the full model's.
 
-Not covered: Unigram and WordPiece tokenizers (refused), models with untied extra vocabularies (vision, speech).
+A copy is checked by `trim_check.py`. Two families of tokenizers are known: SentencePiece-like ones with byte tokens
+(Gemma) and byte-level ones (Qwen, GPT-2), whose alphabet writes each byte as one character.
+
+Not covered, and refused: Unigram and WordPiece tokenizers, BPE with affixes or dropout, quantised weights, and models
+with further tensors of the vocabulary's size (vision, speech, embeddings a layer).
 """
 
 from __future__ import annotations
@@ -25,11 +29,20 @@ from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from plansmith.contract.errors import InputError
+from plansmith.training.files import CARD_NAME, TERMS_FILES, copy_files
 
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_BYTE_ASCII = frozenset(map(chr, (*range(33, 127), *range(256, 290))))
+"""How a byte-level alphabet writes the bytes of ASCII: printable ones as themselves, the others from U+0100 on."""
+_AFFIXES = ("continuing_subword_prefix", "end_of_word_suffix", "dropout")
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
+_ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
+_OTHER_IDS = ("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "sequence_bias", "decoder_start_token_id")
+_NOT_LOST = ("model.safetensors.index.json", CARD_NAME)
+_TOKENIZER_FILES = ("special_tokens_map.json", "chat_template.jinja", "tokenizer_config.json")
 _UNUSED = re.compile(r"<?\[?unused_?\d+\]?>?|<\|?reserved_special_token_\d+\|?>", re.IGNORECASE)
 
 
@@ -45,18 +58,58 @@ class Kept(NamedTuple):
 
 
 def read_tokenizer(directory: Path) -> dict[str, Any]:
-    """The `tokenizer.json` of a model directory, refused unless its model is BPE."""
+    """The `tokenizer.json` of a model directory, refused unless its model is plain BPE."""
     path = directory / "tokenizer.json"
     if not path.is_file():
         raise InputError(f"{str(directory)!r} has no tokenizer.json; set model.trim_vocabulary to false.")
     spec = json.loads(path.read_text(encoding="utf-8"))
-    kind = spec["model"].get("type")
-    if kind != "BPE":
+    model = spec["model"]
+    kind = repr(model.get("type"))
+    strange = [
+        name
+        for name in ("continuing_subword_prefix", "end_of_word_suffix", "dropout")
+        if model.get(name) not in ("", None)
+    ]
+    if kind != "'BPE'" or strange:
+        found = kind + (f" with {', '.join(strange)}" if strange else "")
         raise InputError(
-            f"the tokenizer of {str(directory)!r} is {kind!r}; only BPE vocabularies can be trimmed. "
+            f"the tokenizer of {str(directory)!r} is {found}; only plain BPE vocabularies can be trimmed. "
             "Set model.trim_vocabulary to false."
         )
     return spec
+
+
+def named_tokens(directory: Path) -> set[str]:
+    """The tokens that a model directory's configurations name by text or by id: stop, padding and the like."""
+    names: set[str] = set()
+    settings = _json_or_empty(directory / "tokenizer_config.json")
+    for key, value in settings.items():
+        if key.endswith("_token") and value is not None and not isinstance(value, bool):
+            names.add(str(value["content"] if isinstance(value, dict) else value))
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    config, generation = (_json_or_empty(directory / name) for name in ("config.json", "generation_config.json"))
+    for source in (config, config.get("text_config") or {}, generation):
+        for name in _IDS:
+            value = source.get(name)
+            ids = value if isinstance(value, list) else [value] if isinstance(value, int) else []
+            names.update(token for index in ids if (token := tokenizer.id_to_token(index)) is not None)
+    return names
+
+
+def _json_or_empty(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def plan_trim(directory: Path, texts: Iterable[str], *, keep_merges: int) -> tuple[dict[str, Any], Kept]:
+    """The tokenizer of a model directory, and what a copy for these texts keeps of it.
+
+    Raises:
+        InputError: the vocabulary cannot be trimmed.
+
+    """
+    spec = read_tokenizer(directory)
+    needed = tokens_of(texts, Tokenizer.from_file(str(directory / "tokenizer.json")))
+    return spec, choose(spec, needed | named_tokens(directory), keep_merges=keep_merges)
 
 
 def tokens_of(texts: Iterable[str], tokenizer: Tokenizer, *, batch: int = 256) -> set[str]:
@@ -82,7 +135,8 @@ def choose(spec: dict[str, Any], needed: set[str], *, keep_merges: int) -> Kept:
     kept = {token for token in needed if token in ids}
     kept |= {token for token in added if not _UNUSED.fullmatch(token)}
     kept |= {token for token in vocab if len(token) == 1 or _BYTE.fullmatch(token)}
-    kept |= {left + right for left, right in merges[:keep_merges] if _plain(left + right)}
+    plain = _plain_bytes if is_byte_level(spec) else _plain
+    kept |= {left + right for left, right in merges[:keep_merges] if plain(left + right)}
     unknown = spec["model"].get("unk_token")
     kept |= {unknown} if unknown in ids else set()
     rank = {pair: index for index, pair in reversed(list(enumerate(merges)))}
@@ -108,9 +162,20 @@ def pieces_of(token: str, rank: dict[tuple[str, str], int]) -> list[str]:
         built.append(parts[at])
 
 
+def is_byte_level(spec: dict[str, Any]) -> bool:
+    """Whether a tokenizer's characters stand for bytes."""
+    decoder = spec.get("decoder") or {}
+    return "ByteLevel" in {part.get("type") for part in (decoder, *decoder.get("decoders", []))}
+
+
 def _plain(token: str) -> bool:
-    """Whether a token is ASCII, word marks of SentencePiece and of byte-level vocabularies aside."""
-    return token.replace("▁", "").replace("Ġ", "").isascii()
+    """Whether a token is ASCII, the word mark of SentencePiece aside."""
+    return token.replace("▁", "").isascii()
+
+
+def _plain_bytes(token: str) -> bool:
+    """Whether a byte-level token stands for ASCII: words, and also line breaks and tabs."""
+    return _BYTE_ASCII.issuperset(token)
 
 
 def _pair(merge: str | list[str]) -> tuple[str, str]:
@@ -159,17 +224,62 @@ def kept_hash(base_hash: str, kept: Kept) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_trimmed(base: Path, out: Path, spec: dict[str, Any], kept: Kept) -> None:
-    """Write the trimmed copy of `base` into the existing directory `out`."""
-    model = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
+def write_trimmed(base: Path, out: Path, spec: dict[str, Any], kept: Kept) -> list[str]:
+    """Write the trimmed copy of `base` into the existing directory `out`; returns the files that have no copy there.
+
+    Raises:
+        InputError: the model cannot be trimmed; the message says why.
+
+    """
+    from plansmith.training.model import load_stored
+
+    model = load_stored(base)
+    require_trimmable(model, base)
+    return write_shrunk(model, base, out, spec, kept)
+
+
+def write_shrunk(model: PreTrainedModel, base: Path, out: Path, spec: dict[str, Any], kept: Kept) -> list[str]:
+    """As `write_trimmed`, of the loaded model, which is changed."""
     shrink(model, kept.old_ids)
     model.save_pretrained(out)
     text = json.dumps(trimmed_spec(spec, kept), ensure_ascii=False)
     (out / "tokenizer.json").write_text(text, encoding="utf-8")
-    for name in ("special_tokens_map.json", "chat_template.jinja", "tokenizer_config.json"):
+    for name in _TOKENIZER_FILES:
         if (base / name).is_file():
             settings = (base / name).read_text(encoding="utf-8")
             (out / name).write_text(_trim_settings(name, settings, kept), encoding="utf-8")
+    copy_files(base, out, TERMS_FILES)
+    return sorted(
+        path.name
+        for path in base.iterdir()
+        if path.suffix not in (".safetensors", ".md") and path.name not in _NOT_LOST and not (out / path.name).exists()
+    )
+
+
+def require_trimmable(model: PreTrainedModel, base: Path) -> None:
+    """Refuse a model that would not mean the same with fewer rows."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    head: Any = model.get_output_embeddings()
+    own = {id(model.get_input_embeddings().weight), id(head.weight), id(getattr(head, "bias", None))}
+    others = [name for name, value in model.named_parameters() if value.shape[0] == rows and id(value) not in own]
+    config = model.config.get_text_config()
+    ids = [
+        name
+        for name in _OTHER_IDS
+        for source in (config, model.generation_config)
+        if getattr(source, name, None) is not None
+    ]
+    problems = [
+        "its weights are quantised" if getattr(model.config, "quantization_config", None) else None,
+        f"other tensors have the vocabulary's size ({', '.join(others[:3])})" if others else None,
+        f"its configuration names tokens under {', '.join(sorted(set(ids)))}" if ids else None,
+    ]
+    found = [problem for problem in problems if problem]
+    if found:
+        raise InputError(
+            f"the vocabulary of {str(base)!r} cannot be trimmed: {'; '.join(found)}. "
+            "Set model.trim_vocabulary to false."
+        )
 
 
 def _trim_settings(name: str, text: str, kept: Kept) -> str:
@@ -200,10 +310,20 @@ def shrink(model: PreTrainedModel, old_ids: list[int]) -> None:
     if getattr(head, "bias", None) is not None:
         head.bias = torch.nn.Parameter(head.bias.detach()[rows].clone())
     model.config.get_text_config().vocab_size = len(old_ids)
-    for config in (model.config, model.generation_config):
-        for name in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
-            value = getattr(config, name, None)
-            if isinstance(value, int):
-                setattr(config, name, new_id.get(value))
-            elif isinstance(value, list):
-                setattr(config, name, [new_id[old] for old in value if old in new_id])
+    for config in {id(c): c for c in (model.config, model.config.get_text_config(), model.generation_config)}.values():
+        _renumber_ids(config, new_id)
+
+
+def _renumber_ids(config: Any, new_id: dict[int, int]) -> None:
+    """New ids in a configuration; an id that is no token (a row of padding) becomes None, but a stop id must stay."""
+    for name in (*_IDS, *_ID_LISTS):
+        value = getattr(config, name, None)
+        if isinstance(value, int):
+            new: Any = new_id.get(value)
+        elif isinstance(value, list):
+            new = [new_id[old] for old in value if old in new_id]
+        else:
+            continue
+        if name == "eos_token_id" and new in (None, []):
+            raise InputError(f"the stop id {value!r} of the model's configuration is no token of its tokenizer.")
+        setattr(config, name, new)

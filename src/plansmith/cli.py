@@ -25,6 +25,7 @@ COMMANDS = {
     "catalog": "show, import, lint a catalog, or print its plan grammar",
     "data": "build the train, val and test parts; count and show them",
     "train": "LoRA training of the base model on the built data",
+    "model": "trim a base model's vocabulary; export a trained planner for servers",
     "plan": "one plan for a query of yours, with a model that you trained",
     "eval": "ask any planner for plans of test items; report of accuracy, faults and cost",
     "score": "metrics of plans made by anything, from files",

@@ -6,19 +6,31 @@ on standard error. Exit code 0: the plan is valid; 1: it is not.
 Examples:
   plansmith plan "Do I need an umbrella in Lisbon tomorrow?" --config configs/quickstart.yaml
   plansmith plan "Do I need an umbrella in Lisbon tomorrow?" --run out/quickstart --free
+  plansmith plan "Do I need an umbrella in Lisbon tomorrow?" --model planner   (what plansmith model export wrote)
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked
+
+if TYPE_CHECKING:
+    from plansmith.contract.catalog import Catalog
+    from plansmith.serving.config import EngineConfig
+
+    _Asked = tuple[Path, Path | None, Catalog, EngineConfig]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", nargs="?", metavar="QUERY", help="the query, in quotes")
     add_recipe_options(parser, run_too=True)
+    parser.add_argument("--model", metavar="DIR", help="an exported planner, in place of --config and --run")
+    parser.add_argument("--adapter", metavar="DIR", help="an adapter for --model, which is then its base")
+    parser.add_argument("--catalog", metavar="C.json", help="the workers of --model (default: its own catalog.json)")
     parser.add_argument("--free", action="store_true", help="decode without the plan grammar")
     parser.add_argument("--base", action="store_true", help="ask the base model, without the adapter")
 
@@ -30,19 +42,11 @@ def run(args: argparse.Namespace) -> int:
         from plansmith.contract.errors import InputError
 
         raise InputError('give a query in quotes, e.g. plansmith plan "Is it raining in Rome?" --run out/quickstart')
-    from plansmith.contract.catalog import Catalog
-    from plansmith.progress import shown_progress
-    from plansmith.stages import open_line, prepared_base, trained_adapter
+    base, adapter, catalog, config = _of_folder(args) if args.model else _of_run(args)
+    from plansmith.serving.local_engine import LocalEngine
 
-    with shown_progress() as progress:
-        line = open_line(recipe_of(args), progress)
-        adapter = trained_adapter(line)
-        base = prepared_base(line)
-        catalog = Catalog.load(line.path / "catalog.json")
-        from plansmith.serving.local_engine import LocalEngine
-
-        with LocalEngine(base.path, None if args.base else adapter, config=line.recipe.engine) as engine:
-            (draft,) = engine.plan_batch([args.query], catalog, constrained=not args.free)
+    with LocalEngine(base, None if args.base else adapter, config=config) as engine:
+        (draft,) = engine.plan_batch([args.query], catalog, constrained=not args.free)
     if draft.error is not None:
         print(f"plansmith: no plan: {draft.error}", file=sys.stderr)
         return 1
@@ -56,3 +60,33 @@ def run(args: argparse.Namespace) -> int:
     plan = draft.check.plan
     print(plan.canonical(catalog) if plan is not None else draft.text)
     return 0 if draft.check.valid else 1
+
+
+def _of_folder(args: argparse.Namespace) -> _Asked:
+    """A planner that lies in a folder, with its own catalog where none is given."""
+    from plansmith.contract.catalog import Catalog
+    from plansmith.contract.errors import InputError
+    from plansmith.serving.config import EngineConfig
+
+    given = [f"--{name}" for name in ("config", "run", "name", "out", "seed", "base") if getattr(args, name)]
+    if given or args.settings:
+        raise InputError(f"--model is a planner of its own; {(given or args.settings)[0]} cannot be used with it.")
+    base, adapter = Path(args.model), Path(args.adapter) if args.adapter else None
+    catalog = Path(args.catalog) if args.catalog else (adapter or base) / "catalog.json"
+    return base, adapter, Catalog.load(catalog), EngineConfig()
+
+
+def _of_run(args: argparse.Namespace) -> _Asked:
+    from plansmith.contract.catalog import Catalog
+    from plansmith.contract.errors import InputError
+    from plansmith.progress import shown_progress
+    from plansmith.stages import open_line, prepared_base, trained_adapter
+
+    given = [f"--{name}" for name in ("adapter", "catalog") if getattr(args, name)]
+    if given:
+        raise InputError(f"{given[0]} belongs to --model DIR; a run has its own.")
+    with shown_progress() as progress:
+        line = open_line(recipe_of(args), progress)
+        adapter = trained_adapter(line)
+        base = prepared_base(line)
+    return base.path, adapter, Catalog.load(line.path / "catalog.json"), line.recipe.engine

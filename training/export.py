@@ -1,0 +1,376 @@
+"""Export: a trained planner as a folder that stands on its own, for servers and for other people.
+
+Reads a base model, the adapter trained on it and the data set; writes, complete or not at all, into one folder
+
+| form | files |
+| --- | --- |
+| `merged` | weights with the adapter merged in (safetensors), `config.json`, tokenizer, `generation_config.json` |
+| `adapter` | `adapter_model.safetensors`, `adapter_config.json`: small, for a server that holds the base already |
+
+and in both `plansmith.json` (what it was made from and for), `catalog.json`, and `README.md`, the model card. The
+tokenizer's files are those of the base, byte by byte, its chat template included. Weights are merged in float32, then
+stored in the base's number format; what lies on disk is read again and compared with the adapter on its base, and the
+difference stands in the card.
+
+Not covered: GGUF. No library that is kept up writes it from a transformers model (the package `gguf` has the file
+format only), and llama.cpp's own converter knows vocabularies by hash, so that it refuses a trimmed one; see
+`docs/models.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import peft
+import torch
+from transformers import AutoConfig, GenerationConfig, PreTrainedModel
+
+from plansmith import __version__
+from plansmith.contract.errors import InputError, PlansmithError
+from plansmith.contract.plan import Plan
+from plansmith.contract.progress import Progress
+from plansmith.contract.prompt import PROMPT_VERSION, encode_prompt, encode_target, prompt_hash, render, stop_id
+from plansmith.contract.records import Record
+from plansmith.contract.store import file_hash, write_text
+from plansmith.data.build import DataSet
+from plansmith.training.checkpoint import Card, read_card
+from plansmith.training.files import (
+    CARD_NAME,
+    TERMS_FILES,
+    copy_files,
+    hash_files,
+    replace_directory,
+    require_replaceable,
+)
+from plansmith.training.model import base_hash, load_model, load_tokenizer, quiet
+
+KIND = "plansmith-export"
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model"),
+    *("vocab.json", "merges.txt", "chat_template.jinja"),
+)
+_ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")
+_SAMPLES = 4
+_TOLERANCE = 1e-4
+"""Largest difference of a logit in float32, as a share of the largest logit."""
+
+
+class Form(StrEnum):
+    """What is exported."""
+
+    MERGED = "merged"
+    """one model that any server loads, the adapter merged into its base"""
+    ADAPTER = "adapter"
+    """the adapter alone, for a server that holds the base"""
+
+
+class Weights(StrEnum):
+    """Number format of merged weights."""
+
+    AUTO = "auto"
+    """that of the base; a short one rounds what training changed, by as much as the card says"""
+    FLOAT32 = "float32"
+    """exact"""
+    BFLOAT16 = "bfloat16"
+    """half the size; what most servers compute in"""
+    FLOAT16 = "float16"
+    """half the size, finer and with less range than bfloat16"""
+
+
+class Parity(Record):
+    """How far the merged model on disk is from the adapter on its base, measured."""
+
+    texts: int
+    """Training rows (prompt and plan) that were run through both."""
+    places: int
+    """Tokens of plans whose logits were compared."""
+    logit_difference: float
+    """Largest difference of a logit."""
+    same_token: int
+    """Places at which both have the same likeliest token."""
+
+
+class ExportCard(Record):
+    """What an export is; stands in it as `plansmith.json`."""
+
+    version: Literal[1] = 1
+    kind: Literal["plansmith-export"] = KIND
+    form: Form
+    plansmith: str
+    """Version of plansmith that wrote it."""
+    base: str
+    base_hash: str
+    base_terms: str | None
+    base_licence: str | None
+    """Licence that the base's own card states; None where it states none."""
+    catalog_name: str
+    catalog_hash: str
+    prompt_hash: str
+    prompt_version: int
+    prompt: Literal["plain", "chat"]
+    """`chat`: the prompt is put into the tokenizer's chat template; `plain`: it is plain text after bos."""
+    text_prompt: bool
+    """Whether a server that is sent the prompt as text, and adds what its tokenizer adds, sees the trained tokens."""
+    stop_tokens: dict[str, int]
+    """Tokens that end a plan; training ended its plans with the first."""
+    data: dict[str, str]
+    """Sha256 of each file of the data set."""
+    data_source: str
+    data_licence: str
+    adapter_hash: str
+    """Sha256 of the adapter's weights."""
+    dtype: str
+    """Number format of the weights."""
+    parity: Parity | None
+    """None for an adapter, whose weights are copied."""
+    training: Card
+    """The card that training wrote."""
+    files: dict[str, str]
+    """Sha256 of each other file of the export."""
+
+
+class ParityError(PlansmithError):
+    """The merged model gives other logits than the adapter on its base, so it is not kept."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is exported."""
+
+    base: Path
+    adapter: Path
+    data: DataSet
+    report: Path | None = None
+    """`report.json` of an evaluation of this adapter."""
+
+
+class Exported(NamedTuple):
+    """A finished export."""
+
+    folder: Path
+    card: ExportCard
+    notes: tuple[str, ...]
+    """What the user should know: scores left out, files not taken along."""
+
+
+def export(
+    source: Source, to: Path, form: Form = Form.MERGED, weights: Weights = Weights.AUTO, *, progress: Progress
+) -> Exported:
+    """Write an export, in place of nothing or of an earlier, unchanged one.
+
+    Raises:
+        InputError: base, adapter and data do not belong together, or something else is in the way.
+        ParityError: the merged model is not the adapter on its base; nothing is written.
+        StorageError: it cannot be written; an earlier export is still there.
+
+    """
+    from plansmith.training.model_card import model_card, read_scores
+
+    target = to.resolve()
+    require_replaceable(target, CARD_NAME, "export")
+    card = _require_fitting(source)
+    scores = read_scores(source.report, file_hash(source.adapter / _ADAPTER_FILES[0]))
+    notes = [scores.note] if scores.note else []
+    written: list[ExportCard] = []
+
+    def build(draft: Path) -> None:
+        dtype, parity = "float32", None
+        if form is Form.ADAPTER:
+            _copy_adapter(source.adapter, draft, _base_name(card))
+        else:
+            progress.note("export: merging the adapter into its base")
+            dtype, parity = _write_merged(source, draft, weights)
+            notes.extend(_left_behind(source.base, draft))
+        copy_files(source.base, draft, TERMS_FILES)
+        source.data.catalog.save(draft / "catalog.json")
+        found = _card(source, card, form, dtype, parity)
+        write_text(draft / "README.md", model_card(found, target.name, scores))
+        found = found.model_copy(update={"files": hash_files(draft)})
+        write_text(draft / CARD_NAME, found.model_dump_json(indent=1) + "\n")
+        written.append(found)
+
+    replace_directory(target, build)
+    return Exported(target, written[0], tuple(notes))
+
+
+def _require_fitting(source: Source) -> Card:
+    """The adapter's card, where base, catalog, prompt and data are those that it names."""
+    card = read_card(source.adapter)
+    if card is None:
+        raise InputError(f"{str(source.adapter)!r} holds no finished adapter. Run: plansmith train --config FILE")
+    catalog = source.data.catalog
+    catalog.require_hash(card.catalog_hash, what=f"adapter {str(source.adapter)!r}")
+    pairs = {
+        "base model": (card.base_hash, base_hash(source.base)),
+        "prompt": (card.prompt_hash, prompt_hash(catalog)),
+        "training data": (card.data.get("train.jsonl"), source.data.manifest.files.get("train.jsonl")),
+    }
+    wrong = [f"{name}: {trained} then, {found} now" for name, (trained, found) in pairs.items() if trained != found]
+    if wrong:
+        raise InputError(
+            f"adapter {str(source.adapter)!r} was trained with another input than is here now ({'; '.join(wrong)}). "
+            "Train again, or give back what it was trained with."
+        )
+    return card
+
+
+def _base_name(card: Card) -> str:
+    """The base's name, without the folders of the machine that it was trained on."""
+    return Path(card.base).name if "/" in card.base else card.base
+
+
+def _copy_adapter(adapter: Path, draft: Path, base: str) -> None:
+    shutil.copyfile(adapter / _ADAPTER_FILES[0], draft / _ADAPTER_FILES[0])
+    settings = json.loads((adapter / _ADAPTER_FILES[1]).read_text(encoding="utf-8"))
+    settings["base_model_name_or_path"] = base
+    write_text(draft / _ADAPTER_FILES[1], json.dumps(settings, indent=1) + "\n")
+
+
+def _write_merged(source: Source, draft: Path, weights: Weights) -> tuple[str, Parity]:
+    """Merged weights, tokenizer and generation config; read again and compared."""
+    samples = _samples(source)
+    tokenizer = load_tokenizer(source.base)
+    with quiet():
+        model = load_model(source.base, torch.float32)
+        wrapped = peft.PeftModel.from_pretrained(model, str(source.adapter), is_trainable=False)
+        before = [_plan_logits(wrapped, sample) for sample in samples]
+        merged: Any = cast("Any", wrapped).merge_and_unload(safe_merge=True)
+        dtype = _stored_dtype(source.base) if weights is Weights.AUTO else getattr(torch, weights.value)
+        merged.to(dtype)
+        merged.config.dtype = dtype
+        merged.generation_config = generation_config(source.base, tokenizer)
+        merged.save_pretrained(draft)
+        del model, wrapped, merged
+        copy_files(source.base, draft, _TOKENIZER_FILES)
+        again = load_model(draft, torch.float32)
+    parity = _compare(before, [_plan_logits(again, sample) for sample in samples], exact=dtype is torch.float32)
+    return str(dtype).removeprefix("torch."), parity
+
+
+def generation_config(base: Path, tokenizer: Any) -> GenerationConfig:
+    """Greedy decoding that ends where training ended its plans, or where the base's own chats end.
+
+    Nothing else of the base's config is kept: a penalty on repetition or a temperature that suits chats spoils plans,
+    and servers apply it without a word.
+    """
+    return GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=stop_ids(base, tokenizer),
+        do_sample=False,
+    )
+
+
+def stop_ids(base: Path, tokenizer: Any) -> list[int]:
+    """The id that training ended plans with, then those that the base's generation config adds."""
+    if (base / "generation_config.json").is_file():
+        value = GenerationConfig.from_pretrained(base, local_files_only=True).eos_token_id
+    else:
+        value = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False).eos_token_id
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    return list(dict.fromkeys([stop_id(tokenizer), *listed]))
+
+
+class _Sample(NamedTuple):
+    prompt: list[int]
+    plan: list[int]
+
+
+def _samples(source: Source) -> list[_Sample]:
+    tokenizer, catalog = load_tokenizer(source.base), source.data.catalog
+    samples: list[_Sample] = []
+    for row in source.data.train[:_SAMPLES]:
+        ids = encode_prompt(row.query, catalog, tokenizer)
+        plan = encode_target(Plan.from_json(row.plan).canonical(catalog), tokenizer)
+        samples.append(_Sample([*ids.prefix, *ids.suffix], plan))
+    return samples
+
+
+def _plan_logits(model: PreTrainedModel | peft.PeftModel, sample: _Sample) -> torch.Tensor:
+    """Logits that predict the tokens of the plan."""
+    ids = torch.tensor([[*sample.prompt, *sample.plan]])
+    with torch.no_grad():
+        return cast("Any", model.eval())(ids, logits_to_keep=len(sample.plan) + 1).logits[0, :-1].float()
+
+
+def _compare(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor], *, exact: bool) -> Parity:
+    difference = max((float((a - b).abs().max()) for a, b in zip(before, after, strict=True)), default=0.0)
+    largest = max((float(logits.abs().max()) for logits in before), default=1.0)
+    most = _TOLERANCE * max(1.0, largest)
+    if exact and not difference <= most:
+        raise ParityError(
+            f"a logit of the merged model differs by {difference:.2e} from that of the adapter on its base, at most "
+            f"{most:.2e} was expected. An adapter on tied embeddings cannot be merged; export it with --form adapter."
+        )
+    return Parity(
+        texts=len(before),
+        places=sum(len(logits) for logits in before),
+        logit_difference=difference,
+        same_token=sum(int((a.argmax(-1) == b.argmax(-1)).sum()) for a, b in zip(before, after, strict=True)),
+    )
+
+
+def _stored_dtype(base: Path) -> torch.dtype:
+    """Number format of the base's weights, by its config; float32 where that does not say."""
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    name = config.get("dtype") or config.get("torch_dtype") or "float32"
+    return getattr(torch, str(name))
+
+
+def _left_behind(base: Path, draft: Path) -> list[str]:
+    ours = {"README.md", CARD_NAME, "trimmed.json", "model.safetensors.index.json"}
+    names = sorted(
+        path.name
+        for path in base.iterdir()
+        if path.suffix != ".safetensors" and path.name not in ours and not (draft / path.name).exists()
+    )
+    names = [name for name in names if not any(Path(name).match(pattern) for pattern in TERMS_FILES)]
+    return [f"not taken along from the base: {', '.join(names)}"] if names else []
+
+
+def _card(source: Source, card: Card, form: Form, dtype: str, parity: Parity | None) -> ExportCard:
+    from plansmith.training.model_card import licence_of
+
+    tokenizer = load_tokenizer(source.base)
+    ids = stop_ids(source.base, tokenizer)
+    name = _base_name(card)
+    manifest, catalog = source.data.manifest, source.data.catalog
+    return ExportCard(
+        form=form,
+        plansmith=__version__,
+        base=name,
+        base_hash=card.base_hash,
+        base_terms=card.base_terms,
+        base_licence=licence_of(source.base),
+        catalog_name=catalog.name,
+        catalog_hash=catalog.hash,
+        prompt_hash=card.prompt_hash,
+        prompt_version=PROMPT_VERSION,
+        prompt="chat" if tokenizer.chat_template else "plain",
+        text_prompt=_text_is_enough(source, tokenizer),
+        stop_tokens={str(tokenizer.convert_ids_to_tokens(index)): index for index in ids},
+        data=manifest.files,
+        data_source=manifest.source,
+        data_licence=manifest.licence,
+        adapter_hash=file_hash(source.adapter / _ADAPTER_FILES[0]),
+        dtype=dtype,
+        parity=parity,
+        training=card.model_copy(update={"base": name, "inputs": card.inputs.model_copy(update={"base": name})}),
+        files={},
+    )
+
+
+def _text_is_enough(source: Source, tokenizer: Any) -> bool:
+    """Whether the plain prompt as text, encoded the way servers do, gives the tokens that training saw."""
+    catalog = source.data.catalog
+    for row in source.data.train[:_SAMPLES]:
+        prompt, ids = render(row.query, catalog), encode_prompt(row.query, catalog, tokenizer)
+        if tokenizer.encode(prompt.prefix + prompt.suffix) != [*ids.prefix, *ids.suffix]:
+            return False
+    return True
