@@ -23,9 +23,8 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import peft
 import torch
@@ -36,10 +35,10 @@ from plansmith.contract.errors import InputError, PlansmithError
 from plansmith.contract.plan import Plan
 from plansmith.contract.progress import Progress
 from plansmith.contract.prompt import PROMPT_VERSION, encode_prompt, encode_target, prompt_hash, render, stop_id
-from plansmith.contract.records import Record
 from plansmith.contract.store import file_hash, write_text
 from plansmith.data.build import DataSet
 from plansmith.training.checkpoint import Card, read_card
+from plansmith.training.export_card import ExportCard, Form, Parity, Weights
 from plansmith.training.files import (
     CARD_NAME,
     TERMS_FILES,
@@ -49,8 +48,8 @@ from plansmith.training.files import (
     require_replaceable,
 )
 from plansmith.training.model import base_hash, load_model, load_tokenizer, quiet
+from plansmith.training.model_card import licence_of, model_card, read_scores
 
-KIND = "plansmith-export"
 _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model"),
     *("vocab.json", "merges.txt", "chat_template.jinja"),
@@ -59,80 +58,6 @@ _ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")
 _SAMPLES = 4
 _TOLERANCE = 1e-4
 """Largest difference of a logit in float32, as a share of the largest logit."""
-
-
-class Form(StrEnum):
-    """What is exported."""
-
-    MERGED = "merged"
-    """one model that any server loads, the adapter merged into its base"""
-    ADAPTER = "adapter"
-    """the adapter alone, for a server that holds the base"""
-
-
-class Weights(StrEnum):
-    """Number format of merged weights."""
-
-    AUTO = "auto"
-    """that of the base; a short one rounds what training changed, by as much as the card says"""
-    FLOAT32 = "float32"
-    """exact"""
-    BFLOAT16 = "bfloat16"
-    """half the size; what most servers compute in"""
-    FLOAT16 = "float16"
-    """half the size, finer and with less range than bfloat16"""
-
-
-class Parity(Record):
-    """How far the merged model on disk is from the adapter on its base, measured."""
-
-    texts: int
-    """Training rows (prompt and plan) that were run through both."""
-    places: int
-    """Tokens of plans whose logits were compared."""
-    logit_difference: float
-    """Largest difference of a logit."""
-    same_token: int
-    """Places at which both have the same likeliest token."""
-
-
-class ExportCard(Record):
-    """What an export is; stands in it as `plansmith.json`."""
-
-    version: Literal[1] = 1
-    kind: Literal["plansmith-export"] = KIND
-    form: Form
-    plansmith: str
-    """Version of plansmith that wrote it."""
-    base: str
-    base_hash: str
-    base_terms: str | None
-    base_licence: str | None
-    """Licence that the base's own card states; None where it states none."""
-    catalog_name: str
-    catalog_hash: str
-    prompt_hash: str
-    prompt_version: int
-    prompt: Literal["plain", "chat"]
-    """`chat`: the prompt is put into the tokenizer's chat template; `plain`: it is plain text after bos."""
-    text_prompt: bool
-    """Whether a server that is sent the prompt as text, and adds what its tokenizer adds, sees the trained tokens."""
-    stop_tokens: dict[str, int]
-    """Tokens that end a plan; training ended its plans with the first."""
-    data: dict[str, str]
-    """Sha256 of each file of the data set."""
-    data_source: str
-    data_licence: str
-    adapter_hash: str
-    """Sha256 of the adapter's weights."""
-    dtype: str
-    """Number format of the weights."""
-    parity: Parity | None
-    """None for an adapter, whose weights are copied."""
-    training: Card
-    """The card that training wrote."""
-    files: dict[str, str]
-    """Sha256 of each other file of the export."""
 
 
 class ParityError(PlansmithError):
@@ -170,8 +95,6 @@ def export(
         StorageError: it cannot be written; an earlier export is still there.
 
     """
-    from plansmith.training.model_card import model_card, read_scores
-
     target = to.resolve()
     require_replaceable(target, CARD_NAME, "export")
     card = _require_fitting(source)
@@ -335,8 +258,6 @@ def _left_behind(base: Path, draft: Path) -> list[str]:
 
 
 def _card(source: Source, card: Card, form: Form, dtype: str, parity: Parity | None) -> ExportCard:
-    from plansmith.training.model_card import licence_of
-
     tokenizer = load_tokenizer(source.base)
     ids = stop_ids(source.base, tokenizer)
     name = _base_name(card)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
 from plansmith.contract.errors import InputError
-
-if TYPE_CHECKING:
-    from plansmith.training.export import ExportCard
+from plansmith.training.export_card import ExportCard
 
 _METRICS = {"valid": "valid", "equivalent": "right", "worker_f1": "worker F1", "argument_f1": "argument F1"}
 _REPORT_VERSION = 2

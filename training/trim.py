@@ -258,9 +258,10 @@ def write_shrunk(model: PreTrainedModel, base: Path, out: Path, spec: dict[str, 
 
 def require_trimmable(model: PreTrainedModel, base: Path) -> None:
     """Refuse a model that would not mean the same with fewer rows."""
-    rows = model.get_input_embeddings().weight.shape[0]
+    embedding: Any = model.get_input_embeddings()
     head: Any = model.get_output_embeddings()
-    own = {id(model.get_input_embeddings().weight), id(head.weight), id(getattr(head, "bias", None))}
+    rows = embedding.weight.shape[0]
+    own = {id(embedding.weight), id(head.weight), id(getattr(head, "bias", None))}
     others = [name for name, value in model.named_parameters() if value.shape[0] == rows and id(value) not in own]
     config = model.config.get_text_config()
     ids = [

