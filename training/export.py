@@ -8,13 +8,13 @@ Reads a base model, the adapter trained on it and the data set; writes, complete
 | `adapter` | `adapter_model.safetensors`, `adapter_config.json`: small, for a server that holds the base already |
 
 and in both `plansmith.json` (what it was made from and for), `catalog.json`, and `README.md`, the model card. The
-tokenizer's files are those of the base, byte by byte, its chat template included. Weights are merged in float32, then
-stored in the base's number format; what lies on disk is read again and compared with the adapter on its base, and the
-difference stands in the card.
+tokenizer's files are those of the base, its chat template included; one thing is added where the base's tokenizer
+lacks it: it puts bos in front of a plain text, so that a server that is sent the prompt as text sees what training saw.
+Weights are merged in float32, then stored in the base's number format; what lies on disk is read again and compared
+with the adapter on its base, and the difference stands in the card.
 
-Not covered: GGUF. No library that is kept up writes it from a transformers model (the package `gguf` has the file
-format only), and llama.cpp's own converter knows vocabularies by hash, so that it refuses a trimmed one; see
-`docs/models.md`.
+Not covered: GGUF. The package `gguf` has the file format and no converter from a transformers model, and llama.cpp's
+own converter knows vocabularies by hash; see `docs/models.md`.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def export(
             _copy_adapter(source.adapter, draft, _base_name(card))
         else:
             progress.note("export: merging the adapter into its base")
-            dtype, parity = _write_merged(source, draft, weights)
+            dtype, parity = _write_merged(source, draft, weights, progress)
             notes.extend(_left_behind(source.base, draft))
         copy_files(source.base, draft, TERMS_FILES)
         source.data.catalog.save(draft / "catalog.json")
-        found = _card(source, card, form, dtype, parity)
+        found = _card(source, card, form, dtype, parity, load_tokenizer(draft if form is Form.MERGED else source.base))
         write_text(draft / "README.md", model_card(found, target.name, scores))
         found = found.model_copy(update={"files": hash_files(draft)})
         write_text(draft / CARD_NAME, found.model_dump_json(indent=1) + "\n")
@@ -155,7 +155,7 @@ def _copy_adapter(adapter: Path, draft: Path, base: str) -> None:
     write_text(draft / _ADAPTER_FILES[1], json.dumps(settings, indent=1) + "\n")
 
 
-def _write_merged(source: Source, draft: Path, weights: Weights) -> tuple[str, Parity]:
+def _write_merged(source: Source, draft: Path, weights: Weights, progress: Progress) -> tuple[str, Parity]:
     """Merged weights, tokenizer and generation config; read again and compared."""
     samples = _samples(source)
     tokenizer = load_tokenizer(source.base)
@@ -171,9 +171,32 @@ def _write_merged(source: Source, draft: Path, weights: Weights) -> tuple[str, P
         merged.save_pretrained(draft)
         del model, wrapped, merged
         copy_files(source.base, draft, _TOKENIZER_FILES)
+        if _add_bos(draft, tokenizer):
+            progress.note("export: the tokenizer now puts bos in front of a text, as training did")
         again = load_model(draft, torch.float32)
     parity = _compare(before, [_plan_logits(again, sample) for sample in samples], exact=dtype is torch.float32)
     return str(dtype).removeprefix("torch."), parity
+
+
+def _add_bos(draft: Path, tokenizer: Any) -> bool:
+    """Have the exported tokenizer put bos in front of a text, where training did and the base's own would not."""
+    bos = tokenizer.bos_token_id
+    if tokenizer.chat_template or bos is None or tokenizer.encode("a")[:1] == [bos]:
+        return False
+    path = draft / "tokenizer.json"
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    token = str(tokenizer.bos_token)
+    first, rest = {"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    adding = {
+        "type": "TemplateProcessing",
+        "single": [first, rest],
+        "pair": [first, rest, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {token: {"id": token, "ids": [bos], "tokens": [token]}},
+    }
+    before = spec.get("post_processor")
+    spec["post_processor"] = {"type": "Sequence", "processors": [before, adding]} if before else adding
+    write_text(path, json.dumps(spec, ensure_ascii=False))
+    return True
 
 
 def generation_config(base: Path, tokenizer: Any) -> GenerationConfig:
@@ -257,8 +280,7 @@ def _left_behind(base: Path, draft: Path) -> list[str]:
     return [f"not taken along from the base: {', '.join(names)}"] if names else []
 
 
-def _card(source: Source, card: Card, form: Form, dtype: str, parity: Parity | None) -> ExportCard:
-    tokenizer = load_tokenizer(source.base)
+def _card(source: Source, card: Card, form: Form, dtype: str, parity: Parity | None, tokenizer: Any) -> ExportCard:
     ids = stop_ids(source.base, tokenizer)
     name = _base_name(card)
     manifest, catalog = source.data.manifest, source.data.catalog

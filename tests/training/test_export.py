@@ -18,7 +18,7 @@ from plansmith.cli import main
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import CatalogMismatchError, InputError
 from plansmith.contract.progress import Silent
-from plansmith.contract.prompt import encode_prompt, encode_target, prompt_hash
+from plansmith.contract.prompt import encode_prompt, encode_target, prompt_hash, render
 from plansmith.contract.settings import load_settings
 from plansmith.contract.store import StorageError, file_hash, write_rows
 from plansmith.data.build import DataSet
@@ -119,7 +119,7 @@ def test_a_merged_export_holds_what_a_server_needs_and_no_pickle(source: Source,
         *("model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
         *("plansmith.json", "catalog.json", "README.md", "LICENSE.txt"),
     }
-    for name in ("tokenizer.json", "tokenizer_config.json", "LICENSE.txt"):
+    for name in ("tokenizer_config.json", "LICENSE.txt"):
         assert (merged.folder / name).read_bytes() == (source.base / name).read_bytes()
     assert {oct(path.stat().st_mode & 0o444) for path in merged.folder.iterdir()} == {oct(0o444)}
 
@@ -347,9 +347,19 @@ def test_the_config_that_the_model_card_shows_is_one(
     assert system.endpoint.route.value == "completions"
 
 
-def test_a_prompt_that_text_alone_would_change_is_said_to_need_ids(merged: Exported) -> None:
-    assert not merged.card.text_prompt, "this tokenizer does not add bos by itself"
-    assert "Ask the endpoint with token ids" in (merged.folder / "README.md").read_text(encoding="utf-8")
+def test_the_prompt_as_text_gives_a_server_the_tokens_of_training(
+    source: Source, merged: Exported, adapter: Exported, data: DataSet
+) -> None:
+    """A server encodes text with its tokenizer's own extras; training put bos in front."""
+    old, new = load_tokenizer(source.base), load_tokenizer(merged.folder)
+    for row in data.train[:4]:
+        prompt, ids = render(row.query, data.catalog), encode_prompt(row.query, data.catalog, old)
+        assert new.encode(prompt.prefix + prompt.suffix) == [*ids.prefix, *ids.suffix]
+        assert encode_prompt(row.query, data.catalog, new) == ids
+    assert merged.card.text_prompt
+    assert "route: completions" in (merged.folder / "README.md").read_text(encoding="utf-8")
+    assert not adapter.card.text_prompt, "its base's own tokenizer adds no bos"
+    assert "Ask the endpoint with token ids" in (adapter.folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_chat_template_is_kept_and_the_card_says_that_the_prompt_uses_it(
@@ -434,6 +444,5 @@ def test_trimmed_gemma_is_exported_as_the_adapter_on_its_base(data: DataSet, tmp
     assert "Gemma Terms of Use" in (found.folder / "README.md").read_text(encoding="utf-8")
     check_layout(found.folder)
     query = [data.train[0].query]
-    for constrained in (True, False):
-        wanted = texts(base, result.adapter, query, data.catalog, constrained=constrained)
-        assert texts(found.folder, None, query, data.catalog, constrained=constrained) == wanted
+    wanted = texts(base, result.adapter, query, data.catalog, constrained=True)
+    assert texts(found.folder, None, query, data.catalog, constrained=True) == wanted
