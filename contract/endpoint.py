@@ -47,6 +47,42 @@ class Planner(Protocol):
         ...
 
 
+class TokenSample(NamedTuple):
+    """What a model wrote, token by token."""
+
+    ids: tuple[int, ...]
+    """Tokens drawn, the stop token included where it was drawn."""
+    text: str
+    """Their text without the stop token; special tokens stay visible."""
+    stopped: bool
+    """Whether the model ended it; else the token limit cut it."""
+
+
+class TokenSampler(Protocol):
+    """Draws plans from a model that is being trained, without a grammar; the weights are those of the moment."""
+
+    def sample(
+        self,
+        queries: Sequence[str],
+        catalog: Catalog,
+        *,
+        temperature: float,
+        seeds: Sequence[int],
+        max_new_tokens: int,
+    ) -> list[TokenSample]:
+        """One sample a query, in their order.
+
+        Args:
+            queries: the users' words; several samples of a query are several equal entries.
+            catalog: the workers that the prompt shows.
+            temperature: 0 takes the likeliest token.
+            seeds: one for each query.
+            max_new_tokens: a plan that reaches it is cut.
+
+        """
+        ...
+
+
 class Message(TypedDict):
     """One message of a conversation."""
 

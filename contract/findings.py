@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -87,3 +88,14 @@ class Finding:
             "path": self.path,
             "message": self.message,
         }
+
+
+_NO_WORKER = frozenset({Fault.UNKNOWN_WORKER, Fault.TYPE_NOT_STRING, Fault.STEP_NOT_OBJECT})
+
+
+def unregistered(findings: Iterable[Finding]) -> bool:
+    """Whether a step names no worker of the catalog: its `type` is unknown, no string, or absent."""
+    return any(
+        found.fault in _NO_WORKER or (found.fault is Fault.MISSING_KEY and found.path.endswith("/type"))
+        for found in findings
+    )

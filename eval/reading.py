@@ -12,6 +12,7 @@ from typing import cast
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.check import CheckResult, Fault, check_plan
+from plansmith.contract.findings import unregistered
 from plansmith.contract.parse import ParseError, parse_lenient, parse_plan_text, parse_plan_value
 from plansmith.contract.plan import Json, Plan, Step, dumps
 from plansmith.eval.graph import Graph, graph_of
@@ -23,7 +24,6 @@ _SHAPE_FAULTS = frozenset(
     {Fault.DUPLICATE_KEY, Fault.STEP_NOT_OBJECT, Fault.MISSING_KEY, Fault.UNKNOWN_KEY, Fault.TYPE_NOT_STRING}
     | {Fault.ARGS_NOT_OBJECT, Fault.BAD_AFTER}
 )
-_NO_WORKER_FAULTS = frozenset({Fault.UNKNOWN_WORKER, Fault.TYPE_NOT_STRING, Fault.STEP_NOT_OBJECT})
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Reading:
     @property
     def registered(self) -> bool:
         """`registered`: parsed, and every step's `type` is a worker of the catalog."""
-        return self.check is not None and self.parsed and not _unregistered(self.check)
+        return self.check is not None and self.parsed and not unregistered(self.check.findings)
 
     @property
     def valid(self) -> bool:
@@ -152,11 +152,4 @@ def _readable_step(row: Json) -> Step:
     worker, args = node.get("type"), node.get("args")
     return Step(
         worker if isinstance(worker, str) else "", cast("dict[str, Json]", args) if isinstance(args, dict) else {}
-    )
-
-
-def _unregistered(check: CheckResult) -> bool:
-    return any(
-        f.fault in _NO_WORKER_FAULTS or (f.fault is Fault.MISSING_KEY and f.path.endswith("/type"))
-        for f in check.findings
     )

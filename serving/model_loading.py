@@ -99,11 +99,27 @@ def load_planner_model(base: Path, adapter: Path | None, config: EngineConfig) -
         model = _merge(model, adapter)
     model.set_attn_implementation(ragged_attention.ATTENTION_NAME)
     model.to(device).eval().requires_grad_(False)
-    return _planner_model(model, tokenizer, device, base, _card_of(base, adapter))
+    card = _card_of(base, adapter)
+    return _planner_model(model, tokenizer, device, base, card, pack=can_pack(device, model.dtype))
+
+
+def planner_over(model: Any, tokenizer: Any, base: Path) -> PlannerModel:
+    """A model that is in memory, adapter layers inside, as the engine sees it; nothing of the model is changed.
+
+    The caller sets the attention implementation to `ragged_attention.ATTENTION_NAME` while the engine runs it.
+
+    Raises:
+        InputError: the local engine cannot run this architecture.
+
+    """
+    ragged_attention.register()
+    _check_architecture(model, base)
+    device = next(model.parameters()).device
+    return _planner_model(model, tokenizer, device, base, None, pack=False)
 
 
 def _planner_model(
-    model: Any, tokenizer: Any, device: torch.device, base: Path, card: AdapterCard | None
+    model: Any, tokenizer: Any, device: torch.device, base: Path, card: AdapterCard | None, *, pack: bool
 ) -> PlannerModel:
     text_config = model.config.get_text_config()
     vocab_rows = int(model.get_output_embeddings().weight.shape[0])
@@ -112,7 +128,7 @@ def _planner_model(
             f"model {str(base)!r} has {vocab_rows} output rows, but its tokenizer has {len(tokenizer)} "
             "tokens. Use the tokenizer that belongs to the model."
         )
-    if can_pack(device, model.dtype):
+    if pack:
         pack_linears(model)
     return PlannerModel(
         backbone=model.base_model,

@@ -86,7 +86,7 @@ class Card(Record):
     """Rows trained on, of `given`."""
     given: int
     final_loss: float
-    """Loss of the last step, all terms with their factors."""
+    """Loss of the last step, all terms with their factors; of the policy stage, what it minimises."""
     seconds: float
     """Wall time of the steps, interruptions left out."""
     inputs: Inputs

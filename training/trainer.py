@@ -170,7 +170,7 @@ def build_trainee(base: Path, config: TrainingConfig, *, seed: int) -> Trainee:
 
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = load_model(base, _dtype(config.precision, device))
+    model = load_model(base, model_dtype(config.precision, device))
     prefix.prepare(model)
     torch.manual_seed(seed)
     lora = LoraConfig(
@@ -203,7 +203,8 @@ def _top_layers(model: PreTrainedModel, count: int | None) -> list[int] | None:
     return None if count is None else list(range(layers - count, layers))
 
 
-def _dtype(precision: Precision, device: torch.device) -> torch.dtype:
+def model_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """Number format of the frozen weights."""
     if precision is Precision.AUTO:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     return torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
@@ -339,7 +340,7 @@ def _finish(
         seconds=round(seconds, 3),
         inputs=inputs,
     )
-    make_directory(out / "adapter", lambda draft: _write_adapter(trainee.peft, card, draft))
+    make_directory(out / "adapter", lambda draft: write_adapter(trainee.peft, card, draft))
     examples = sum(row.examples for row in rows)
     progress.note(
         f"training: loss {rows[0].loss:.3f} to {rows[-1].loss:.3f} in {seconds:.0f} s, "
@@ -349,9 +350,12 @@ def _finish(
     return TrainResult(out / "adapter", len(rows), rows[-1].loss, card.seconds, skipped=False)
 
 
-def _write_adapter(peft: PeftModel, card: Card, draft: Path) -> None:
+def write_adapter(peft: PeftModel, card: Card, draft: Path) -> None:
+    """Write weights, settings and card of the trained adapter into an existing directory."""
     peft.peft_config["default"].base_model_name_or_path = card.base
-    peft.save_pretrained(str(draft), safe_serialization=True, save_embedding_layers=False)
+    peft.save_pretrained(
+        str(draft), safe_serialization=True, save_embedding_layers=False, selected_adapters=["default"]
+    )
     (draft / "README.md").unlink(missing_ok=True)
     settings = json.loads((draft / "adapter_config.json").read_text(encoding="utf-8"))
     settings["target_modules"].sort()

@@ -45,6 +45,7 @@ EXTRAS = {
     "vl_convert": "report",
     "jinja2": "report",
     "datasets": "data",
+    "trl": "rl",
     "pyarrow": "data",
 }
 """Import name of an optional package, and the extra that brings it."""

@@ -19,6 +19,7 @@ from plansmith.eval.config import EvalConfig
 from plansmith.factory import Factory, Teacher
 from plansmith.serving.config import EndpointConfig, EngineConfig
 from plansmith.training.config import ModelConfig, TrainingConfig
+from plansmith.training.policy_config import PolicyConfig
 
 
 class StudentConfig(Settings):
@@ -55,6 +56,8 @@ class Recipe(Settings):
     """Who chooses among right plans, where `data.verify.likeliest` is set."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
+    policy: PolicyConfig | None = None
+    """Training of the supervised adapter on its own plans (`plansmith train --stage policy`); None: there is none."""
     engine: EngineConfig = Field(default_factory=EngineConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
 

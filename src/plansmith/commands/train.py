@@ -6,6 +6,7 @@ Examples:
   plansmith train --config configs/quickstart.yaml
   plansmith train --config configs/quickstart.yaml --training.steps 80 --training.learning_rate 5e-4
   plansmith train --config configs/quickstart.yaml --dry-run     (tokens, labels, weights, counts; no step is made)
+  plansmith train --config configs/quickstart.yaml --stage policy --policy.steps 20     (on the student's own plans)
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from plansmith.contract.errors import InputError
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe_options(parser)
+    parser.add_argument(
+        "--stage",
+        choices=("supervised", "policy"),
+        default="supervised",
+        help="policy: train the finished adapter further on its own plans, by reward or by a teacher (extra: rl)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="show what training would see, and make no step")
     parser.add_argument("--row", metavar="ID", help="with --dry-run: the row that is shown (default: the longest plan)")
 
@@ -26,9 +33,13 @@ def run(args: argparse.Namespace) -> int:
     if settings_asked(args):
         return 0
     if args.dry_run:
+        if args.stage != "supervised":
+            raise InputError("--dry-run shows the supervised stage; give it without --stage policy.")
         return _dry_run(args)
     if args.row is not None:
         raise InputError("--row chooses the row that --dry-run shows; give --dry-run too.")
+    if args.stage == "policy":
+        return _policy(args)
     from plansmith.progress import shown_progress
     from plansmith.stages import load_built_data, open_line, prepare_base, train, write_recipe
 
@@ -38,6 +49,21 @@ def run(args: argparse.Namespace) -> int:
             data = load_built_data(line)
             write_recipe(line, ["plansmith", "train", *source_flags(args)])
             adapter = train(line, data, prepare_base(line, data))
+    print(adapter)
+    return 0
+
+
+def _policy(args: argparse.Namespace) -> int:
+    from plansmith.policy import train_policy
+    from plansmith.progress import shown_progress
+    from plansmith.stages import load_built_data, open_line, prepared_base, write_recipe
+
+    with shown_progress() as progress:
+        line = open_line(recipe_of(args), progress)
+        with line.run.locked():
+            data = load_built_data(line)
+            write_recipe(line, ["plansmith", "train", "--stage", "policy", *source_flags(args)])
+            adapter = train_policy(line, data, prepared_base(line))
     print(adapter)
     return 0
 
