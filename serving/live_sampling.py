@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.endpoint import TokenSample
-from plansmith.contract.errors import InputError
+from plansmith.contract.errors import InputError, PlansmithError
 from plansmith.contract.prompt import encode_prompt, stop_id
 from plansmith.contract.records import FinishReason
 from plansmith.serving.decoding import Decoder, Row, Sampler
@@ -49,7 +50,8 @@ class LiveSampler:
 
         """
         self._live = model
-        self._model = planner_over(model, tokenizer, base)
+        planner = planner_over(model, tokenizer, base)
+        self._model = replace(planner, head=_Finite(planner.head))
         self._stop = stop_id(tokenizer)
         self._batch_size = batch_size
         self._prefill_tokens = prefill_tokens
@@ -67,6 +69,7 @@ class LiveSampler:
 
         Raises:
             InputError: a prompt leaves no room for a plan.
+            PlansmithError: the model's scores are no numbers any more.
 
         """
         with self._decoding():
@@ -112,6 +115,22 @@ class LiveSampler:
         finally:
             self._live.set_attn_implementation(attention)
             self._live.train(training)
+
+
+class _Finite:
+    """An output layer that refuses scores that are no numbers: nothing could be drawn from them."""
+
+    def __init__(self, head: Any) -> None:
+        self._head = head
+
+    def __call__(self, hidden_BD: torch.Tensor) -> torch.Tensor:
+        logits_BV: torch.Tensor = self._head(hidden_BD)
+        if not bool(logits_BV.isfinite().all()):
+            raise PlansmithError(
+                "the model's scores are no numbers any more, so it cannot write plans: the last steps went too far. "
+                "Lower the learning rate and begin anew."
+            )
+        return logits_BV
 
 
 def _no_grammar(matchers: Sequence[RowMatcher | None]) -> torch.Tensor:

@@ -38,7 +38,7 @@ from plansmith.training.files import make_directory
 from plansmith.training.loss import Head
 from plansmith.training.model import base_hash, load_model, load_tokenizer
 from plansmith.training.policy_config import PolicyConfig
-from plansmith.training.reward import Reward, Scorer, Tally, reward_of, tally
+from plansmith.training.reward import Outcome, Reward, Scorer, Tally, reward_of, tally
 from plansmith.training.trainer import TrainingError, model_dtype, output_head, write_adapter
 
 POLICY_VERSION = 1
@@ -75,6 +75,19 @@ class PolicyMetrics(Record):
     seconds: float
 
 
+class Answer(Record):
+    """One held-out row, decoded."""
+
+    id: str
+    """Of the row."""
+    text: str
+    outcome: Outcome
+    reward: float
+    equivalent: bool
+    cut: bool
+    """Whether the token limit cut it."""
+
+
 class Validation(Record):
     """One row of `validation.jsonl`: held-out rows, decoded greedily without a grammar."""
 
@@ -83,6 +96,8 @@ class Validation(Record):
     rewards: Tally
     cut: float
     """Share of plans that the token limit cut."""
+    answers: tuple[Answer, ...]
+    """Row by row, so that before and after can be compared in pairs."""
     seconds: float
 
 
@@ -157,10 +172,12 @@ class PolicyRun:
             seeds=[0] * len(rows),
             max_new_tokens=self.config.max_new_tokens,
         )
-        found = tally([self.reward(sample.text, row) for sample, row in zip(samples, rows, strict=True)])
-        cut = sum(not sample.stopped for sample in samples) / len(samples)
+        rewards = [self.reward(sample.text, row) for sample, row in zip(samples, rows, strict=True)]
+        found = tally(rewards)
+        answers = tuple(map(_answer, rows, samples, rewards))
+        cut = sum(answer.cut for answer in answers) / len(answers)
         seconds = round(time.monotonic() - begun, 3)
-        append_row(path, Validation(step=step, rewards=found, cut=cut, seconds=seconds))
+        append_row(path, Validation(step=step, rewards=found, cut=cut, answers=answers, seconds=seconds))
         self.progress.note(
             f"policy: after {step} steps, {len(rows)} held-out rows without grammar: {found.valid:.3f} valid, "
             f"{found.unparseable:.3f} unparseable, {found.equivalent:.3f} equivalent, reward {found.reward:.3f}"
@@ -240,6 +257,18 @@ class PolicyRun:
             f"{card.seconds:.0f} s, {card.seconds / len(rows):.1f} s a step; adapter in {target}"
         )
         return target
+
+
+def _answer(row: Example, sample: TokenSample, reward: Reward) -> Answer:
+    agreement = reward.agreement
+    return Answer(
+        id=row.id,
+        text=sample.text,
+        outcome=reward.outcome,
+        reward=reward.value,
+        equivalent=agreement is not None and agreement.equivalent,
+        cut=not sample.stopped,
+    )
 
 
 def inputs_of(config: PolicyConfig, data: DataSet, base: Path, adapter: Path, start: Card, *, seed: int) -> Inputs:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.policy_cases import GRPO, policy, sharp_base, supervised, with_val
 
-from plansmith.contract.errors import CatalogMismatchError, InputError
+from plansmith.contract.errors import CatalogMismatchError, InputError, PlansmithError
 from plansmith.contract.progress import Silent
 from plansmith.contract.prompt import encode_prompt, stop_id
 from plansmith.contract.store import file_hash, read_rows
@@ -22,8 +21,10 @@ from plansmith.serving.live_sampling import LiveSampler
 from plansmith.serving.local_engine import LocalEngine
 from plansmith.training.checkpoint import Card
 from plansmith.training.policy_config import Method, PolicyConfig
+from plansmith.training.policy_loss import token_logprobs
 from plansmith.training.policy_run import PolicyMetrics, Validation, inputs_of, open_student, start_card
 from plansmith.training.trainer import TrainingError
+from tests.training.policy_cases import GRPO, policy, sharp_base, supervised, with_val
 
 pytestmark = pytest.mark.slow
 WEIGHTS = "adapter_model.safetensors"
@@ -107,6 +108,9 @@ def test_held_out_rows_are_decoded_before_and_after(grpo: Path):
     found = read_rows(grpo / "validation.jsonl", Validation)
     assert [row.step for row in found] == [0, 4]
     assert [row.rewards.answers for row in found] == [2, 2]
+    for row in found:
+        assert [answer.id for answer in row.answers] == ["row-0", "row-1"]
+        assert row.rewards.reward == pytest.approx(sum(answer.reward for answer in row.answers) / 2)
 
 
 def test_the_card_says_what_the_adapter_is_and_where_it_began(grpo: Path, half: Path, six: DataSet, sharp: Path):
@@ -146,7 +150,7 @@ def test_another_seed_or_start_is_refused_and_a_finished_run_is_not_run_again(
     assert (grpo / "metrics.jsonl").read_bytes() == before
     with pytest.raises(InputError, match="seed: 6 here, 5 there"):
         policy(six, sharp, half, grpo, seed=6)
-    with pytest.raises(InputError, match="config.stage"):
+    with pytest.raises(InputError, match=r"config\.stage"):
         policy(six, sharp, grpo / "adapter", half.parent)
 
 
@@ -191,12 +195,27 @@ def test_log_probabilities_with_a_shared_prefix_are_those_of_trl(
         torch.testing.assert_close(ours[1][seen], other[1][seen], rtol=1e-4, atol=1e-4)
 
 
-def test_a_loss_that_is_no_number_stops_before_the_weights_change(
-    six: DataSet, sharp: Path, half: Path, tmp_path: Path
+def test_a_gradient_that_is_no_number_stops_before_the_weights_change(
+    six: DataSet, sharp: Path, half: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     pytest.importorskip("trl", reason="the extra 'rl' (TRL) is not installed")
+    from plansmith.training import policy as stage
+
+    def broken(*args: Any, **options: Any) -> Any:
+        logp, entropy = token_logprobs(*args, **options)
+        return logp * float("nan"), entropy
+
+    monkeypatch.setattr(stage, "token_logprobs", broken)
+    with pytest.raises(TrainingError, match=r"policy step 1: .*left alone.*policy\.learning_rate"):
+        policy(six, sharp, half, tmp_path, GRPO.model_copy(update={"validate_rows": 0, "checkpoint_every": 1}))
+    assert metrics(tmp_path) == []
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_weights_that_went_too_far_are_said_in_words(six: DataSet, sharp: Path, half: Path, tmp_path: Path):
+    pytest.importorskip("trl", reason="the extra 'rl' (TRL) is not installed")
     config = GRPO.model_copy(update={"learning_rate": 1e30, "checkpoint_every": 1, "validate_rows": 0})
-    with pytest.raises((TrainingError, RuntimeError)):
+    with pytest.raises(PlansmithError, match=r"no numbers any more.*Lower the learning rate"):
         policy(six, sharp, half, tmp_path, config)
     state = load_file(next(tmp_path.glob("checkpoint-*")) / "state.safetensors")
     assert all(bool(value.isfinite().all()) for value in state.values())
@@ -214,7 +233,7 @@ def test_drawn_tokens_are_those_that_the_model_generates(six: DataSet, sharp: Pa
     greedy = draw(0.0, range(6))
     assert (student.model.config._attn_implementation, student.model.training) == (before, True)
     student.peft.eval()
-    for query, sample in zip(queries, greedy, strict=True):
+    for query, sample in zip(queries[:2], greedy, strict=False):
         prompt = encode_prompt(query, six.catalog, student.tokenizer)
         ids = torch.tensor([[*prompt.prefix, *prompt.suffix]])
         found = student.peft.generate(
@@ -230,26 +249,26 @@ def test_drawn_tokens_are_those_that_the_model_generates(six: DataSet, sharp: Pa
 def test_distillation_moves_the_student_to_its_teacher_and_goes_on_after_a_kill(
     six: DataSet, sharp: Path, half: Path, tmp_path: Path
 ):
-    taught = supervised(tmp_path / "taught", six, sharp, 30)
+    taught = supervised(tmp_path / "taught", six, sharp, 26)
     config = PolicyConfig(
         method=Method.DISTILL,
         teacher=sharp,
         teacher_adapter=taught,
-        steps=6,
+        steps=3,
         prompts=6,
         group_size=1,
         micro_batch_size=3,
         max_new_tokens=48,
-        learning_rate=2e-3,
+        learning_rate=5e-3,
         warmup_steps=0,
-        validate_rows=2,
-        checkpoint_every=2,
+        validate_rows=0,
+        checkpoint_every=1,
     )
     adapter = policy(six, sharp, half, tmp_path / "whole", config)
     losses = [row.loss for row in metrics(tmp_path / "whole")]
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
     with pytest.raises(Stop):
-        policy(six, sharp, half, tmp_path / "cut", config, progress=Stopper(3))
+        policy(six, sharp, half, tmp_path / "cut", config, progress=Stopper(2))
     policy(six, sharp, half, tmp_path / "cut", config)
     assert same_but_time(tmp_path / "cut") == same_but_time(tmp_path / "whole")
     assert (tmp_path / "cut" / "adapter" / WEIGHTS).read_bytes() == (adapter / WEIGHTS).read_bytes()
