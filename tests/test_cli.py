@@ -70,6 +70,12 @@ def test_a_mistyped_command_is_answered_with_the_closest(capsys: Captured):
     assert "unknown command 'trian'; closest: 'train'" in refusal(capsys, "trian")
 
 
+def test_flags_of_train_that_do_not_go_together_are_refused(capsys: Captured):
+    command = ("train", "--config", str(ROOT / "configs" / "smoke.yaml"), "--stage", "policy")
+    assert "--dry-run shows the supervised stage" in refusal(capsys, *command, "--dry-run")
+    assert "give --dry-run too" in refusal(capsys, *command, "--row", "x")
+
+
 def test_settings_are_taken_out_of_a_command_line():
     plain, settings = split_settings(["q", "--a.b", "1", "--config", "c.yaml", "--c.d=-2", "--", "--e.f", "x"])
     assert plain == ["q", "--config", "c.yaml", "--", "--e.f", "x"]

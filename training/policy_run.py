@@ -301,7 +301,8 @@ def inputs_of(config: PolicyConfig, data: DataSet, base: Path, adapter: Path, st
         catalog_hash=data.catalog.hash,
         train_hash=data.manifest.files["train.jsonl"],
         config=settings,
-        **found,
+        base_hash=found["base_hash"],
+        prompt_hash=found["prompt_hash"],
     )
 
 
