@@ -73,7 +73,7 @@ def train_policy(
 
         run_grpo(run)
     else:
-        from plansmith.training.distill import run_distill
+        from plansmith.training.policy_distill import run_distill
 
         run_distill(run)
     return run.finish()
