@@ -24,6 +24,7 @@ HEAVY = {
     "peft",
     "accelerate",
     "datasets",
+    "ray",
     "llguidance",
     "xgrammar",
     "safetensors",
