@@ -261,7 +261,7 @@ class Planted:
 
 STEPS = ["open_source", "runner_for", "vote", "judge_rows", "choose", "Facts", "drop_repeats", "Sides"]
 STEPS += ["open_benchmarks", "drop_contaminated", "write_removals", "write_examples", "write_lines", "Manifest"]
-STEPS += ["write_text", "_finish_moving", "describe"]
+STEPS += ["write_text", "finish_moving", "describe"]
 
 
 def files_of(out: Path) -> dict[str, bytes]:
@@ -290,7 +290,7 @@ def test_a_build_that_stops_at_any_step_leaves_the_earlier_data_whole_and_is_mad
         if kept.manifest == first.manifest:
             assert files_of(first.out) == earlier
         else:
-            assert name in ("_finish_moving", "describe"), "only a complete data set takes the earlier one's place"
+            assert name in ("finish_moving", "describe"), "only a complete data set takes the earlier one's place"
             assert kept.manifest.counts.read == len(more)
         again = everything(tmp_path, more)
         assert not [path for path in again.out.iterdir() if path.name.startswith(".")]
