@@ -9,6 +9,7 @@ import torch
 from plansmith.contract.records import Record
 from plansmith.training.config import TrainingConfig
 from plansmith.training.loss import LossOutput, Terms
+from plansmith.training.parallel import World
 
 
 class StepMetrics(Record):
@@ -63,6 +64,12 @@ class StepTotals:
             seen_N = terms.validity.weight_N > 0
             self._seen += int(seen_N.sum())
             self._named += int((seen_N & terms.validity.name_N).sum())
+
+    def sum_over(self, world: World) -> None:
+        """Make these the sums over all processes."""
+        values = world.sum_values([*self._sum.tolist(), self._seen, self._named])
+        self._sum = torch.tensor(values[:-2], dtype=torch.float64)
+        self._seen, self._named = round(values[-2]), round(values[-1])
 
     @property
     def loss(self) -> float:

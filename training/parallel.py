@@ -46,6 +46,10 @@ class World:
     def device(self) -> torch.device:
         return torch.device("cuda", self.local_rank) if torch.cuda.is_available() else torch.device("cpu")
 
+    def even(self, batch_size: int, micro_batch_size: int) -> int:
+        """Most examples of a micro-batch, so that a step has at least one for each process."""
+        return min(micro_batch_size, max(1, -(-batch_size // self.size)))
+
     def deal(self, items: Sequence[Item], costs: Sequence[int]) -> list[Item]:
         """Items of this process: the costliest item goes to whoever has least so far, so all finish together.
 

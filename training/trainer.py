@@ -8,7 +8,10 @@ The loss is cross-entropy on the tokens of the plan, with the validity term and 
 (`loss.py`), each sum divided once by the weight of the whole optimizer step.
 Every step runs the catalog once a micro-batch (`prefix.py`).
 
-Not covered: several devices, evaluation by generated plans while training.
+Several processes (`parallel.py`) share the micro-batches of each step and come to the same weights, up to rounding; the
+first of them writes the files.
+
+Not covered: evaluation by generated plans while training.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from transformers import PreTrainedModel
 
 from plansmith import __version__
 from plansmith.contract.errors import InputError, PlansmithError
-from plansmith.contract.progress import Progress
+from plansmith.contract.progress import Progress, Silent
 from plansmith.contract.prompt import prompt_hash
 from plansmith.contract.store import append_row, file_hash, read_rows, write_rows, write_text
 from plansmith.data.build import DataSet
@@ -52,6 +55,7 @@ from plansmith.training.files import make_directory
 from plansmith.training.loss import Head, LossOutput, Terms, chunked_plan_loss
 from plansmith.training.metrics import StepMetrics, StepTotals
 from plansmith.training.model import GEMMA, TERMS, base_hash, load_model, load_tokenizer, vocab_rows
+from plansmith.training.parallel import ALONE, World
 from plansmith.training.supervision import Supervision, build_supervision
 
 TRAINER_VERSION = 2
@@ -98,8 +102,19 @@ def train(
     *,
     seed: int,
     progress: Progress,
+    world: World = ALONE,
 ) -> TrainResult:
     """Train an adapter, go on with a killed run, or return the finished one.
+
+    Args:
+        model: which base.
+        config: how.
+        data: the data set, whose training rows are learnt.
+        base: directory of the base model.
+        out: where the adapter goes; the same directory in all processes.
+        seed: of the adapter's start and the order of the rows.
+        progress: told of every step.
+        world: the processes that train together.
 
     Raises:
         InputError: data, base or output directory cannot be used; earlier work there was made from other inputs.
@@ -116,19 +131,29 @@ def train(
     tokenizer = load_tokenizer(base)
     corpus = encode_examples(data.train, data.catalog, tokenizer, config, progress, catalogs=data.catalogs)
     extra = build_supervision(corpus, tokenizer, config, vocab_rows(base), progress)
-    trainee = build_trainee(base, config, seed=seed)
+    trainee = build_trainee(base, config, seed=seed, device=world.device)
     done = load_checkpoint(out, inputs, trainee.parameters, trainee.optimizer)
-    _start(out, done, config, corpus, progress)
+    world.wait()
+    if world.leads:
+        _start(out, done, config, corpus, progress)
     for step in range(done, config.steps):
-        row = train_step(trainee, corpus, extra, config, step, seed=seed)
+        row = train_step(trainee, corpus, extra, config, step, seed=seed, world=world)
+        if not world.leads:
+            continue
         append_row(out / _METRICS, row)
         if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
             state = State(step=step + 1, inputs=inputs)
             save_checkpoint(out, state, trainee.parameters, trainee.optimizer, keep=config.keep_checkpoints)
         _show(row, config, progress)
-    progress.finish()
-    extra.close(progress)
-    return _finish(out, trainee, corpus, data, inputs, progress)
+    extra.close(progress if world.leads else Silent())
+    if world.leads:
+        progress.finish()
+        _finish(out, trainee, corpus, data, inputs, progress)
+    world.wait()
+    done_now = _finished(out, inputs)
+    if done_now is None:
+        raise TrainingError(f"{str(out / 'adapter')!r} is not there, though it was written; do all processes share it?")
+    return done_now._replace(skipped=False)
 
 
 def inputs_of(model: ModelConfig, config: TrainingConfig, data: DataSet, base: Path, *, seed: int) -> Inputs:
@@ -162,14 +187,14 @@ def _finished(out: Path, inputs: Inputs) -> TrainResult | None:
     return TrainResult(out / "adapter", card.steps, card.final_loss, card.seconds, skipped=True)
 
 
-def build_trainee(base: Path, config: TrainingConfig, *, seed: int) -> Trainee:
+def build_trainee(base: Path, config: TrainingConfig, *, seed: int, device: torch.device | None = None) -> Trainee:
     """Load the base model, put fresh adapter layers into it, and make the optimizer.
 
     Raises:
         InputError: no layer has one of the target names, or a shared prefix does not cover the architecture.
 
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or ALONE.device
     model = load_model(base, model_dtype(config.precision, device))
     prefix.prepare(model)
     torch.manual_seed(seed)
@@ -236,27 +261,38 @@ def _start(out: Path, done: int, config: TrainingConfig, corpus: Corpus, progres
 
 
 def train_step(
-    trainee: Trainee, corpus: Corpus, extra: Supervision, config: TrainingConfig, step: int, *, seed: int
+    trainee: Trainee,
+    corpus: Corpus,
+    extra: Supervision,
+    config: TrainingConfig,
+    step: int,
+    *,
+    seed: int,
+    world: World = ALONE,
 ) -> StepMetrics:
-    """One optimizer step; `step` counts from 0.
+    """One optimizer step; `step` counts from 0. All processes take it together, each with its share of the rows.
 
     Raises:
         TrainingError: loss or gradient is no number; the weights are still those of the step before.
 
     """
     begun = time.monotonic()
-    torch.manual_seed(seed * 1_000_003 + step)
+    torch.manual_seed(seed * 1_000_003 + step + 7_919 * world.rank)
     size, micro = config.batch_size, config.micro_batch_size
     chosen = batch_of(step, corpus.groups, size, micro, seed=seed)
     weight_total = math.fsum(weight for i in chosen for weight in corpus.examples[i].weights)
     totals, tokens, masking = StepTotals(), 0, extra.mask_seconds()
-    for number, rows in enumerate(micro_batches(chosen, corpus.groups, corpus.lengths, micro)):
+    cut = micro_batches(chosen, corpus.groups, corpus.lengths, world.even(size, micro))
+    costs = [len(corpus.prefix_of(rows[0])) + sum(corpus.lengths[i] for i in rows) for rows in cut]
+    for number, rows in enumerate(world.deal(cut, costs)):
         packed = prefix.pack(corpus.prefix_of(rows[0]), [corpus.examples[i] for i in rows], trainee.device)
         terms = extra.terms(rows, trainee.device)
         if number == 0:
             extra.prefetch([*chosen, *batch_of(step + 1, corpus.groups, size, micro, seed=seed)])
         totals.add(_backward(trainee, packed, terms, weight_total), terms)
         tokens += len(packed.ids_T)
+    totals.sum_over(world)
+    world.sum_gradients(trainee.parameters.values())
     loss = totals.loss
     norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), config.max_grad_norm))
     if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -277,7 +313,7 @@ def train_step(
         learning_rate=rate,
         grad_norm=norm,
         examples=len(chosen),
-        tokens=tokens,
+        tokens=round(world.sum_values([tokens])[0]),
         seconds=round(time.monotonic() - begun, 3),
         mask_seconds=round(extra.mask_seconds() - masking, 4),
     )
@@ -319,9 +355,7 @@ def _show(row: StepMetrics, config: TrainingConfig, progress: Progress) -> None:
     )
 
 
-def _finish(
-    out: Path, trainee: Trainee, corpus: Corpus, data: DataSet, inputs: Inputs, progress: Progress
-) -> TrainResult:
+def _finish(out: Path, trainee: Trainee, corpus: Corpus, data: DataSet, inputs: Inputs, progress: Progress) -> None:
     rows = read_rows(out / _METRICS, StepMetrics)
     seconds = math.fsum(row.seconds for row in rows)
     card = Card(
@@ -347,7 +381,6 @@ def _finish(
         f"{seconds / len(rows):.1f} s a step, {examples / max(seconds, 1e-3):.2f} examples a second, "
         f"peak memory {peak_memory() / 1e9:.1f} GB; adapter in {out / 'adapter'}"
     )
-    return TrainResult(out / "adapter", len(rows), rows[-1].loss, card.seconds, skipped=False)
 
 
 def write_adapter(peft: PeftModel, card: Card, draft: Path) -> None:

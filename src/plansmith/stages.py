@@ -27,6 +27,7 @@ from plansmith.rundir import RunDirectory, State
 
 if TYPE_CHECKING:
     from plansmith.data.build import DataSet
+    from plansmith.training.parallel import World
 
 
 class Base(NamedTuple):
@@ -155,6 +156,26 @@ def train(line: Line, data: DataSet, base: Base) -> Path:
         recipe = line.recipe
         out = line.path / "train"
         run_training(recipe.model, recipe.training, data, base.path, out, seed=recipe.seed, progress=line.progress)
+        line.run.mark("train", inputs, done=True)
+    return adapter
+
+
+def train_together(line: Line, data: DataSet, base: Base, world: World) -> Path:
+    """As `train`, in one of several processes: the first of them decides, writes and tells."""
+    from plansmith.training.trainer import train as run_training
+
+    adapter, recipe = adapter_directory(line), line.recipe
+    inputs = _train_inputs(line, data, base)
+    made = (adapter / "adapter_model.safetensors").is_file()
+    work = world.leads and enter(line, "train", inputs, made=made, aside="train")
+    if not world.sum_values([float(work)])[0]:
+        return adapter
+    if world.leads:
+        line.run.mark("train", inputs, done=False)
+    out = line.path / "train"
+    told = line.progress
+    run_training(recipe.model, recipe.training, data, base.path, out, seed=recipe.seed, progress=told, world=world)
+    if world.leads:
         line.run.mark("train", inputs, done=True)
     return adapter
 

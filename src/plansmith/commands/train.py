@@ -6,12 +6,15 @@ Examples:
   plansmith train --config configs/quickstart.yaml
   plansmith train --config configs/quickstart.yaml --training.steps 80 --training.learning_rate 5e-4
   plansmith train --config configs/quickstart.yaml --dry-run     (tokens, labels, weights, counts; no step is made)
+  torchrun --nproc-per-node 4 -m plansmith.cli train --config configs/quickstart.yaml     (one process a GPU)
   plansmith train --config configs/quickstart.yaml --stage policy --policy.steps 20     (on the student's own plans)
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+from contextlib import ExitStack
 
 from plansmith.commands.shared import add_recipe_options, recipe_of, settings_asked, source_flags
 from plansmith.contract.errors import InputError
@@ -40,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--row chooses the row that --dry-run shows; give --dry-run too.")
     if args.stage == "policy":
         return _policy(args)
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        return _together(args)
     from plansmith.progress import shown_progress
     from plansmith.stages import load_built_data, open_line, prepare_base, train, write_recipe
 
@@ -50,6 +55,27 @@ def run(args: argparse.Namespace) -> int:
             write_recipe(line, ["plansmith", "train", *source_flags(args)])
             adapter = train(line, data, prepare_base(line, data))
     print(adapter)
+    return 0
+
+
+def _together(args: argparse.Namespace) -> int:
+    """In one of several processes that a launcher started; the first holds the run and speaks."""
+    from plansmith.contract.progress import Silent
+    from plansmith.progress import shown_progress
+    from plansmith.stages import load_built_data, open_line, prepare_base, prepared_base, train_together, write_recipe
+    from plansmith.training.parallel import joined
+
+    with joined() as world, ExitStack() as stack:
+        progress = stack.enter_context(shown_progress()) if world.leads else Silent()
+        line = open_line(recipe_of(args), progress)
+        if world.leads:
+            stack.enter_context(line.run.locked())
+            write_recipe(line, ["plansmith", "train", *source_flags(args)])
+            prepare_base(line, load_built_data(line))
+        world.wait()
+        adapter = train_together(line, load_built_data(line), prepared_base(line), world)
+        if world.leads:
+            print(adapter)
     return 0
 
 
