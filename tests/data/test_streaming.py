@@ -80,7 +80,7 @@ def config_json(folder: Path, processes: int = 1) -> str:
 
 def build(config: str, out: Path, *, killed_in: str = "", killed_at: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", BUILD, config, str(out), killed_in, str(killed_at)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def built(folder: Path, out: Path, processes: int = 1) -> dict[str, bytes]:
@@ -99,8 +99,8 @@ def test_the_memory_of_a_build_does_not_grow_with_what_its_rows_hold(tmp_path: P
     folder = write_rows(tmp_path, 30_000, padding=8000)
     done = build(config_json(folder), tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert (folder / "rows.jsonl").stat().st_size > 240 * MIB
-    assert int(done.stdout) * 1024 < 240 * MIB, "about 80 MiB are the program's, and 30 MiB those of the index"
+    assert (folder / "rows.jsonl").stat().st_size > 230 * MIB
+    assert int(done.stdout) * 1024 < 230 * MIB, "about 80 MiB are the program's"
 
 
 def test_one_process_and_two_write_the_same_bytes(tmp_path: Path):
