@@ -53,6 +53,8 @@ class Candidate(Record):
     answer: list[Any] | None = None
     """Results that executing the plan must end with, in any order, where the source knows them: those of the steps that
     no other step uses."""
+    why: tuple[str, ...] = ()
+    """What the checks of the row found, in words; filled in by verification."""
 
 
 class Wanted(Record):
@@ -105,6 +107,8 @@ class Example(Record):
     """Recorded result of each step of `plan`, where the source has them."""
     allowed: AllowedCalls | None = None
     """BFCL's possible answer, where the row comes from there."""
+    why: tuple[str, ...] = ()
+    """Why the row was kept: what each check found, in words."""
     catalog: str | None = None
     """Hash of the catalog that the plan is for, where that is a variant (augmentation); None: the data set's own."""
 

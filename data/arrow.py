@@ -2,7 +2,7 @@
 
 A column has one type in Arrow. Plans whose steps have different arguments would become one struct with every key, most
 of them `None` (trl 5118, axolotl 3136), and a column with integers and numbers would lose which is which. So what is no
-plain text or number is kept as JSON text: `plan`, `results`, `allowed`. `to_columns` and `from_columns` are each
+plain text or number is kept as JSON text: `plan`, `results`, `allowed`, `why`. `to_columns` and `from_columns` are each
 other's inverse. Needs the packages of the extra `data`, inside the functions that use them. Not covered: the folder as
 a whole (`export.py`).
 """

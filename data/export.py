@@ -1,7 +1,8 @@
 """A built data set as a folder to share: Parquet and JSONL for `datasets.load_dataset`, the catalog, and a data card.
 
 Reads a folder that `build_data` wrote, row by row, and refuses one whose files were changed after the build; writes
-`parquet/`, `jsonl/`, `catalog.json`, `manifest.json` and `README.md` into another folder, which is replaced as a whole.
+`parquet/`, `jsonl/`, `catalog.json`, `manifest.json`, `README.md` and, where rows are for changed catalogs,
+`catalogs.json` into another folder, which is replaced as a whole.
 `load_dataset(folder)` gives the Parquet files, `load_dataset(folder + "/jsonl")` the same rows from JSONL (`datasets`
 reads one kind of file a folder).
 """
@@ -17,13 +18,15 @@ from plansmith.contract.errors import InputError
 from plansmith.contract.records import Example, Split
 from plansmith.contract.store import StorageError, file_hash, iter_rows, write_text
 from plansmith.data.arrow import FileFormat, require_packages, write_file
+from plansmith.data.built import CATALOGS
 from plansmith.data.card import CardFiles, CardText, card, format_card
 from plansmith.data.manifest import MANIFEST, Manifest, read_manifest
 from plansmith.data.stats import DataStats, StatsBuilder, TokenCount
 
 CATALOG, CARD = "catalog.json", "README.md"
+
 ALL_FORMATS = (FileFormat.PARQUET, FileFormat.JSONL)
-_OURS = frozenset({CATALOG, CARD, MANIFEST, *(kind.value for kind in FileFormat)})
+_OURS = frozenset({CATALOG, CATALOGS, CARD, MANIFEST, *(kind.value for kind in FileFormat)})
 
 
 def export_data(
@@ -76,7 +79,7 @@ def _write(
         rows = _counted(iter_rows(folder / f"{split.value}.jsonl", Example), builder)
         if number := write_file(rows, Example, draft, split.value, formats):
             splits[split] = number
-    for name in (CATALOG, MANIFEST):
+    for name in (CATALOG, MANIFEST, *({CATALOGS} & manifest.files.keys())):
         shutil.copyfile(folder / name, draft / name)
     paths = sorted(path for path in draft.rglob("*") if path.is_file())
     hashes = {path.relative_to(draft).as_posix(): file_hash(path) for path in paths}

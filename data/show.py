@@ -170,6 +170,8 @@ def row_text(row: Example | Reject) -> RenderableType:
     lines.append(Text(row.query))
     if isinstance(row, Reject):
         lines.append(Text(row.detail, style="red"))
+    elif row.why:
+        lines.append(Text(f"kept: {'; '.join(row.why)}", style="green"))
     for index, step in enumerate(_steps(row.plan)):
         after = f" after {step['after']}" if step.get("after") else ""
         lines.append(Text(f"  {index}  {step.get('type')} {dumps(step.get('args'))}{after}"))

@@ -137,6 +137,17 @@ def test_each_stage_keeps_and_rejects_what_it_should_and_asks_nothing_twice(
         for number in range(CITIES)
         if number % 5 not in (2, 4)
     }
+    assert {row.why for row in kept if Oracle.number(row.query) % 5 == 3} == {
+        (
+            "valid plan",
+            "every literal is known",
+            "no recorded results to run it on",
+            "2 of 3 answers agree",
+            "the judge finds it right",
+        )
+    }
+    assert run("data", "show", "--config", recipe, "--part", "train", "--limit", "1") == 0
+    assert "kept: valid plan; every literal is known" in capsys.readouterr().out
     reasons = Counter(row.reason for row in read_rows(out / "rejects.jsonl", Reject))
     assert reasons == manifest.counts.rejects
     asked = len(server.requests)

@@ -17,13 +17,14 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import PrinterCallback, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
+from trl.trainer.grpo_config import GRPOConfig  # pyright: ignore[reportMissingImports]
+from trl.trainer.grpo_trainer import GRPOTrainer  # pyright: ignore[reportMissingImports]
 
 from plansmith.contract.errors import InputError
 from plansmith.contract.prompt import encode_prompt, stop_id
@@ -64,12 +65,12 @@ class _Trainer(GRPOTrainer):
             warnings.filterwarnings("ignore", message=".*rollout_func.*experimental")
             super().__init__(
                 model=run.student.peft,
-                reward_funcs=self._reward,
+                reward_funcs=cast("Any", self._reward),
                 args=_arguments(run),
                 train_dataset=_queries(run, 0),
                 processing_class=run.student.tokenizer,
                 optimizers=(run.student.optimizer, constant),
-                rollout_func=_rollout,
+                rollout_func=cast("Any", _rollout),
                 callbacks=[_Steps(self)],
             )
         self.remove_callback(PrinterCallback)

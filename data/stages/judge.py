@@ -191,6 +191,7 @@ def _sentence(court: _Court, tally: Tally) -> int:
             tally.rejected[UNJUDGED] += 1
         elif verdict.right:
             tally.counted["right"] += 1
+            court.store.say(number, "the judge finds it right")
         else:
             court.store.drop(number, rejected(row, JUDGED_WRONG, f"the judge says: {verdict.why:.500}"))
             tally.rejected[JUDGED_WRONG] += 1

@@ -109,6 +109,7 @@ class RowChecker:
         self._executors = settings.executors or Replays(settings.rules.nearest)
         self._tallies = Tallies()
         self._stage = Stage.CHECK
+        self._why = list[str]()
 
     def check(self, items: Iterable[Item | Reject]) -> Checked:
         """Check rows; rejects of the source pass through as they are."""
@@ -154,6 +155,7 @@ class RowChecker:
         if (fault := static_fault(item.row, result, settings.max_steps)) is not None:
             raise _RejectedError(*fault)
         row = item.row.model_copy(update={"plan": canonical_json(item.row.plan, settings.catalog)})
+        self._why = ["valid plan"]
         record = item.record or (None if row.results is None else Record(row.plan, row.results))
         fared = await self._execute(row, record) if _needs_execution(rules) else None
         if rules.grounding is not Rule.OFF:
@@ -162,6 +164,7 @@ class RowChecker:
             row = self._require_execution(row, fared)
         if rules.outcome is not Rule.OFF:
             self._require_outcome(row, item.record, fared)
+        row = row.model_copy(update={"why": tuple(self._why)})
         return row, [finding.fault.value for finding in result.findings]
 
     async def _execute(self, row: Candidate, record: Record | None) -> Execution | str | None:
@@ -185,7 +188,9 @@ class RowChecker:
             return row, result
         if found.left:
             raise _RejectedError(found.left[0].reason, found.left[0].sentence())
+        self._why.append("every literal is known")
         if found.linked:
+            self._why.append(f"{found.linked} literals became references")
             counted["linked"] += found.linked
             row = row.model_copy(update={"plan": canonical_json(found.plan, settings.catalog)})
             result = check_plan(row.plan, settings.catalog, max_steps=len(row.plan))
@@ -196,6 +201,7 @@ class RowChecker:
         counted = self._enter(Stage.EXECUTION)
         if fared is None:
             counted["without_results"] += 1
+            self._why.append("no recorded results to run it on")
             return row
         if isinstance(fared, str):
             fared = Execution(fault=fared)
@@ -205,10 +211,11 @@ class RowChecker:
             if self.settings.rules.execution is Rule.REJECT:
                 raise _RejectedError(EXECUTION, fared.fault)
             counted["failed"] += 1
-        elif fared.not_run:
-            counted["executed_in_part"] += 1
+            self._why.append("fails on recorded results")
         else:
-            counted["executed_exactly" if fared.exact else "executed_nearly"] += 1
+            how = "in part" if fared.not_run else "exactly" if fared.exact else "nearly"
+            counted[f"executed_{how.replace(' ', '_')}"] += 1
+            self._why.append(f"executed {how} on recorded results")
         if row.results is None and fared.exact:
             return row.model_copy(update={"results": [fared.results[index] for index in range(len(row.plan))]})
         return row
@@ -224,6 +231,7 @@ class RowChecker:
             counted["not_executed"] += 1
         elif same_results(final_results(Plan.from_json(row.plan), fared.results), expected):
             counted["right"] += 1
+            self._why.append("ends with the given answer")
         elif self.settings.rules.outcome is Rule.REJECT:
             raise _RejectedError(WRONG_OUTCOME, "executing the plan ends with other results than the given answer")
         else:

@@ -88,6 +88,8 @@ class RowStore:
         """By number: whether the row is reserved for testing."""
         self.alive = bytearray()
         """By number: whether no stage has dropped it."""
+        self.said: dict[int, list[str]] = {}
+        """By number: what stages after the first checks say for a row, in words."""
         self._starts = array("Q", [0])
         self._sources = array("Q")
 
@@ -123,6 +125,10 @@ class RowStore:
         self.groups.append(line.group)
         self.reserved.append(line.reserved)
         self.alive.append(True)
+
+    def say(self, number: int, text: str) -> None:
+        """Note what speaks for a row."""
+        self.said.setdefault(number, []).append(text)
 
     def drop(self, number: int, reject: Reject) -> None:
         """Drop a row."""

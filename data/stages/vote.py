@@ -80,6 +80,8 @@ def vote(
             _drop(store, (one for camp in camps for one in camp), TIED, detail, tally)
         else:
             winner = leading[0]
+            for one in winner:
+                store.say(one.number, f"{most} of {total} answers agree")
             detail = f"{most} of {total} answers to the query agree on another plan, that of row {winner[0].row.id!r}"
             _drop(store, (one for camp in camps if camp is not winner for one in camp), OUTVOTED, detail, tally)
     progress.finish()
@@ -133,6 +135,9 @@ def choose(store: RowStore, catalog: Catalog, likelihood: Likelihood | None, tal
         answers = [store.get(number) for number in numbers]
         texts = {answer.number: dumps(answer.row.plan) for answer in answers}
         kept = _likeliest(answers, texts, catalog, likelihood, tally.counted) if likelihood is not None else answers[0]
+        plans = len(set(texts.values()))
+        if likelihood is not None and plans > 1:
+            store.say(kept.number, f"the likeliest of {plans} plans for the student")
         for answer in answers:
             if answer is kept:
                 continue

@@ -47,7 +47,7 @@ def write_examples(
     with ExitStack() as stack:
         files = {split: stack.enter_context(synced(folder / f"{split.value}.jsonl")) for split in Split}
         for number, row, warnings in store.rows():
-            example = example_of(row, where(number))
+            example = example_of(row, where(number), store.said.get(number, ()))
             copies = list(augmenter.copies(example)) if augmenter and example.split is Split.TRAIN else []
             replaced = augmenter is not None and bool(copies) and not augmenter.config.keep
             for made in copies if replaced else (example, *copies):
@@ -78,7 +78,7 @@ def synced(path: Path) -> Generator[IO[bytes]]:
         os.fsync(file.fileno())
 
 
-def example_of(row: Candidate, where: Where) -> Example:
+def example_of(row: Candidate, where: Where, said: Iterable[str] = ()) -> Example:
     """The row with its side."""
     return Example(
         id=row.id,
@@ -90,4 +90,5 @@ def example_of(row: Candidate, where: Where) -> Example:
         part=where.part,
         results=row.results,
         allowed=row.allowed,
+        why=(*row.why, *said),
     )

@@ -54,7 +54,7 @@ MIXED = [
 
 def test_what_is_no_text_or_number_is_kept_as_json():
     kinds = columns(Example)
-    assert [name for name, kind in kinds.items() if kind is Column.JSON] == ["plan", "results", "allowed"]
+    assert [name for name, kind in kinds.items() if kind is Column.JSON] == ["plan", "results", "allowed", "why"]
     assert (kinds["version"], kinds["split"], kinds["id"]) == (Column.INTEGER, Column.TEXT, Column.TEXT)
     assert columns(Reject)["plan"] is Column.JSON
 

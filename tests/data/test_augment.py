@@ -22,7 +22,9 @@ from plansmith.contract.records import Example, Split
 from plansmith.data.augment import Augmenter, make_variants
 from plansmith.data.augment_config import AugmentConfig
 from plansmith.data.build import build_data, load_data
+from plansmith.data.card import CardText
 from plansmith.data.config import DataConfig
+from plansmith.data.export import export_data
 from plansmith.data.substitute import Pools, substituted
 from plansmith.data.verify import normalise_query
 
@@ -249,6 +251,13 @@ def test_a_build_copies_training_rows_only_and_its_counts_add_up(config: DataCon
     (stage,) = [stage for stage in manifest.stages if stage.stage == "augment"]
     assert stage.read == len(before.train)
     assert stage.counted["copies"] == manifest.counts.augmented
+
+
+def test_an_export_brings_the_changed_catalogs(config: DataConfig, tmp_path: Path):
+    build_data(config, tmp_path / "out", seed=1, progress=Silent())
+    export_data(tmp_path / "out", tmp_path / "shared", CardText("Demo"))
+    assert (tmp_path / "shared/catalogs.json").read_bytes() == (tmp_path / "out/catalogs.json").read_bytes()
+    export_data(tmp_path / "out", tmp_path / "shared", CardText("Demo"))
 
 
 def test_copies_may_stand_for_their_rows(config: DataConfig, tmp_path: Path):

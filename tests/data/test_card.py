@@ -108,7 +108,7 @@ def test_the_body_holds_the_numbers_of_manifest_and_rows():
         assert line in body, line
     assert "Rows read: 8, dropped: 1." in body
     assert "query, tokens" in body
-    assert "`plan`, `results`, `allowed` hold JSON as text" in body
+    assert "`plan`, `results`, `allowed`, `why` hold JSON as text" in body
     assert f"hash `{'cd' * 32}`" in body
     assert stats.read == 8
 
