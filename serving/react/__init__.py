@@ -1,0 +1,1 @@
+"""The ReAct agent: baseline, and the last fallback of a planner."""

@@ -1,0 +1,1 @@
+"""Runs of plans: orchestrator, journal, events, answers."""

@@ -1,0 +1,1 @@
+"""Workers: functions that plans call, with their catalog entries."""
