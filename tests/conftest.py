@@ -1,7 +1,7 @@
 """Settings of all tests.
 
-In CI property tests try the same examples in every run, elsewhere new ones. A shell that starts the tests in the background
-has them ignore Ctrl-C, and so would every process that they start and interrupt: here it is heard again.
+In CI property tests try the same examples in every run, elsewhere new ones. A shell that starts the tests in the
+background has them ignore Ctrl-C, and so would every process that they start and interrupt: here it is heard again.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 
 
 def test_the_recipes_of_the_readme_are_there():
-    assert {path.stem for path in CONFIGS} >= {"quickstart", "smoke", "teacher", "travel-cpu"}
+    assert {path.stem for path in CONFIGS} >= {"quickstart", "smoke", "teacher", "travel-cpu", "qwen2.5-1.5b"}
     assert {path.suffix for path in (ROOT / "configs").rglob("*") if path.is_file()} == {".yaml"}
 
 
