@@ -11,7 +11,6 @@ running plans; files that are being written while they are scored (refused where
 from __future__ import annotations
 
 import os
-import signal
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -28,6 +27,7 @@ from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import InputError, PlansmithError
 from plansmith.contract.parse import parse_json
 from plansmith.contract.plan import Json, dumps
+from plansmith.contract.processes import follow_parent
 from plansmith.contract.progress import Progress, Silent
 from plansmith.eval.answers import answer_of, item_values, reference_of, score_answer, scored_item
 from plansmith.eval.columns import Answered, Columns, ItemValues, summary
@@ -237,7 +237,7 @@ def _pool(workers: int | None, count: int) -> Generator[ProcessPoolExecutor | No
     if processes <= 1:
         yield None
         return
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=follow_parent)
     try:
         yield pool
     except BrokenProcessPool as error:
@@ -287,11 +287,6 @@ def _score_place(source: _Source, place: Place, references: BinaryIO, candidates
 @lru_cache(maxsize=2)
 def _catalog(text: str) -> Catalog:
     return Catalog.from_json(parse_json(text))
-
-
-def _ignore_interrupts() -> None:
-    """Ctrl-C ends the process that was started by hand, and that one ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _cores() -> int:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -17,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple, Protocol
 
 from plansmith.contract.errors import PlansmithError
+from plansmith.contract.processes import follow_parent
 from plansmith.contract.records import Reject
 from plansmith.data.sources.lines import FileRange, read_range
 from plansmith.data.stages.rows import Checked, CheckSettings, Item, RowChecker
@@ -105,17 +104,8 @@ class _Worker:
 
 
 def _start(settings: CheckSettings) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the spawning process is told, and ends the pool
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    follow_parent()
     _Worker.checker = RowChecker(settings)
-
-
-def _end_with_parent() -> None:
-    """End this process once the one that spawned it is gone; a killed one cannot tell its pool to shut down."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _check(chunk: Chunk) -> Checked:
