@@ -31,15 +31,25 @@ def started(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
     return leader, int(leader.stdout.readline())
 
 
+def end(leader: subprocess.Popen[str]) -> None:
+    """Kill it; a follower may still hold the other end of the pipe, so nothing is read."""
+    leader.kill()
+    leader.wait()
+    assert leader.stdout is not None
+    leader.stdout.close()
+
+
 def test_a_follower_ends_when_its_leader_is_killed(tmp_path: Path):
     leader, follower = started(tmp_path)
     assert psutil.pid_exists(follower)
-    leader.kill()
-    leader.communicate()
+    end(leader)
     deadline = time.monotonic() + 20
     while psutil.pid_exists(follower) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not psutil.pid_exists(follower)
+    left = psutil.pid_exists(follower)
+    if left:
+        psutil.Process(follower).kill()
+    assert not left
 
 
 def test_a_follower_leaves_ctrl_c_to_its_leader(tmp_path: Path):
@@ -48,5 +58,4 @@ def test_a_follower_leaves_ctrl_c_to_its_leader(tmp_path: Path):
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     assert process.is_running()
-    leader.kill()
-    leader.communicate()
+    end(leader)
