@@ -90,6 +90,10 @@ class Card(Record):
     seconds: float
     """Wall time of the steps, interruptions left out."""
     inputs: Inputs
+    kept_step: int | None = None
+    """The step whose weights these are, where a validation chose them; None: the last."""
+    validation: dict[str, float] | None = None
+    """What the kept weights reached on held-out rows, where training validated."""
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -162,11 +166,7 @@ def load_checkpoint(
     if not found:
         return 0
     path = found[-1]
-    try:
-        state = State.model_validate_json((path / _STATE).read_bytes())
-        tensors = load_file(path / _TENSORS)
-    except (OSError, ValidationError, SafetensorError) as error:
-        raise InputError(f"checkpoint {str(path)!r} cannot be read: {error}. Remove it to begin anew.") from error
+    state, tensors = _read(path)
     require_same(f"checkpoint {str(path)!r}", state.inputs, inputs)
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -176,6 +176,41 @@ def load_checkpoint(
                 **{key: tensors[f"{key}/{name}"].to(parameter.device) for key in _MOMENTS},
             }
     return state.step
+
+
+def save_weights(target: Path, state: State, parameters: dict[str, Parameter]) -> None:
+    """Write the adapter's weights alone, in place of earlier ones."""
+    tensors = {f"weight/{name}": parameter.detach().cpu().contiguous() for name, parameter in parameters.items()}
+
+    def build(draft: Path) -> None:
+        save_file(tensors, draft / _TENSORS)
+        write_text(draft / _STATE, state.model_dump_json(indent=1) + "\n")
+
+    if target.is_dir():
+        shutil.rmtree(target)
+    make_directory(target, build)
+
+
+def load_weights(path: Path, inputs: Inputs, parameters: dict[str, Parameter]) -> State:
+    """Put weights that `save_weights` wrote into the model.
+
+    Raises:
+        InputError: they cannot be read, or were made from other inputs.
+
+    """
+    state, tensors = _read(path)
+    require_same(f"weights in {str(path)!r}", state.inputs, inputs)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[f"weight/{name}"])
+    return state
+
+
+def _read(path: Path) -> tuple[State, dict[str, Tensor]]:
+    try:
+        return State.model_validate_json((path / _STATE).read_bytes()), load_file(path / _TENSORS)
+    except (OSError, ValidationError, SafetensorError) as error:
+        raise InputError(f"checkpoint {str(path)!r} cannot be read: {error}. Remove it to begin anew.") from error
 
 
 def _checkpoints(out: Path) -> list[Path]:

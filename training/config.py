@@ -8,12 +8,17 @@ its help at once.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from plansmith.contract.settings import Settings
 
+_WITHOUT_EFFECT = {"checkpoint_every", "keep_checkpoints", "tensorboard"}
+_WATCHING = {"validate_every", "validate_rows", "validate_tokens", "metric", "keep", "patience"}
+"""Without effect unless a validation decides which weights are kept or when training ends."""
+_LATER = {"quantization", "rank_stabilized", "gradient_checkpointing"}
+"""Came after adapters had been trained: those are the same as with the default."""
 SERVABLE_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """LoRA ranks that vLLM accepts as `--max-lora-rank`; an adapter of another rank could be trained but not served."""
 
@@ -61,6 +66,39 @@ class Precision(StrEnum):
     """exact and slow on a GPU; the only fast one on most CPUs"""
     BFLOAT16 = "bfloat16"
     """for GPUs, and for CPUs that have instructions for it"""
+
+
+class Quantization(StrEnum):
+    """How the frozen weights are held; adapter and optimizer are float32 all the same."""
+
+    NONE = "none"
+    """as `precision` says"""
+    INT8 = "int8"
+    """8 bits a weight (needs bitsandbytes and a CUDA device)"""
+    NF4 = "nf4"
+    """4 bits a weight, doubly quantized, as in QLoRA (needs bitsandbytes and a CUDA device)"""
+
+
+class Metric(StrEnum):
+    """By which the validations of a run are ranked; more is better, a lower validation loss decides between equals."""
+
+    EQUIVALENT = "equivalent"
+    """share of plans that do the same as the reference"""
+    REWARD = "reward"
+    """mean of: 1 for an equivalent plan, the mean F1 of other valid ones, -0.25 to -1 for invalid ones"""
+    VALID = "valid"
+    """share of plans without a fault"""
+    LOSS = "loss"
+    """the validation loss alone: lower is better"""
+
+
+class Keep(StrEnum):
+    """Which weights become the adapter."""
+
+    LAST = "last"
+    """those of the last step"""
+    BEST = "best"
+    """those of the best validation"""
 
 
 class TrainingConfig(Settings):
@@ -120,6 +158,42 @@ class TrainingConfig(Settings):
     rest."""
     precision: Precision = Precision.AUTO
     """Number format of the frozen weights and activations."""
+    quantization: Quantization = Quantization.NONE
+    """How the frozen weights are held: QLoRA where it is not none."""
+    rank_stabilized: bool = False
+    """Multiply the adapter's output by alpha / sqrt(rank) instead (rsLoRA), which suits high ranks."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them: less memory, about a third slower."""
+    validate_every: int | None = Field(default=None, ge=1)
+    """Steps between validations, and at the end: the val rows are planned without a grammar, as a user would. None:
+    there are none."""
+    validate_rows: int = Field(default=64, ge=1)
+    """Most val rows that are planned each time; they are the first ones, always the same."""
+    validate_tokens: int = Field(default=256, ge=8)
+    """Token limit of a plan in a validation; a plan that reaches it counts as it stands."""
+    metric: Metric = Metric.EQUIVALENT
+    """By which validations are ranked."""
+    keep: Keep = Keep.LAST
+    """Which weights become the adapter."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after this many validations in a row without a better one; None: never before `steps`."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard beside metrics.jsonl (package: tensorboard)."""
+
+    @model_validator(mode="after")
+    def _validation_is_on(self) -> Self:
+        if self.validate_every is None and (self.keep is Keep.BEST or self.patience is not None):
+            name = "keep: best" if self.keep is Keep.BEST else "patience"
+            raise ValueError(f"{name} needs validations; set validate_every, e.g. to 10")
+        return self
+
+    def that_matter(self) -> dict[str, Any]:
+        """The settings that the weights depend on, as JSON; what came later and is off is left out."""
+        dumped = self.model_dump(mode="json", exclude=_WITHOUT_EFFECT)
+        watched = self.keep is Keep.BEST or self.patience is not None
+        idle = {name for name in _WATCHING if not watched}
+        idle |= {name for name in _LATER if dumped[name] == TrainingConfig.model_fields[name].default}
+        return {name: value for name, value in dumped.items() if name not in idle}
 
     @field_validator("rank")
     @classmethod

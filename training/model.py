@@ -95,11 +95,23 @@ def vocab_rows(base: Path) -> int:
     return int(config.get_text_config().vocab_size)
 
 
-def load_model(base: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The causal language model of a model directory, without the library's own progress bars."""
+def load_model(base: Path, dtype: torch.dtype, *, quantization: dict[str, Any] | None = None) -> PreTrainedModel:
+    """The causal language model of a model directory, without the library's own progress bars.
+
+    Args:
+        base: the directory.
+        dtype: number format of the weights.
+        quantization: further arguments of `from_pretrained` for quantized weights.
+
+    """
     with quiet():
         return AutoModelForCausalLM.from_pretrained(
-            base, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
+            base,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            **quantization or {},
         )
 
 

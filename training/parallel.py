@@ -89,6 +89,10 @@ class World:
         dist.all_reduce(total)
         return [float(value) for value in total]
 
+    def any(self, here: bool) -> bool:
+        """Whether it is so in one of the processes."""
+        return self.sum_values([float(here)])[0] > 0
+
     def wait(self) -> None:
         """Until all processes are here."""
         if self.size > 1:

@@ -27,7 +27,7 @@ from plansmith.training.model import load_model, load_tokenizer
 from plansmith.training.policy_loss import PlanRow, plan_hidden, reverse_kl
 from plansmith.training.policy_run import PolicyMetrics, PolicyRun
 from plansmith.training.reward import Reward, tally
-from plansmith.training.trainer import model_dtype, output_head
+from plansmith.training.trainee import model_dtype, output_head
 
 
 class Teacher(NamedTuple):

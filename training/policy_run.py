@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,16 +38,15 @@ from plansmith.training.files import make_directory
 from plansmith.training.loss import Head
 from plansmith.training.model import base_hash, load_model, load_tokenizer
 from plansmith.training.policy_config import PolicyConfig
-from plansmith.training.reward import Outcome, Reward, Scorer, Tally, reward_of, tally
-from plansmith.training.trainer import TrainingError, model_dtype, output_head, write_adapter
+from plansmith.training.reward import Reward, Scorer, Tally, reward_of
+from plansmith.training.trainee import model_dtype, output_head, write_adapter
+from plansmith.training.trainer import TrainingError
+from plansmith.training.validation import VALIDATION, Validation, decode_rows, described
 
 POLICY_VERSION = 1
 """Raised whenever the same inputs would give other weights."""
-METRICS, VALIDATION = "metrics.jsonl", "validation.jsonl"
+METRICS = "metrics.jsonl"
 _WITHOUT_EFFECT = {"checkpoint_every", "keep_checkpoints", "validate_rows", "teacher", "teacher_adapter"}
-
-OpenSampler = Callable[[PreTrainedModel, Any, Path], TokenSampler]
-"""Makes the sampler of a model in training, from the model, its tokenizer and its base's directory."""
 
 
 class PolicyMetrics(Record):
@@ -72,32 +71,6 @@ class PolicyMetrics(Record):
     learning_rate: float
     grad_norm: float
     """Before clipping."""
-    seconds: float
-
-
-class Answer(Record):
-    """One held-out row, decoded."""
-
-    id: str
-    """Of the row."""
-    text: str
-    outcome: Outcome
-    reward: float
-    equivalent: bool
-    cut: bool
-    """Whether the token limit cut it."""
-
-
-class Validation(Record):
-    """One row of `validation.jsonl`: held-out rows, decoded greedily without a grammar."""
-
-    step: int
-    """Steps done; 0 is the adapter that training began with."""
-    rewards: Tally
-    cut: float
-    """Share of plans that the token limit cut."""
-    answers: tuple[Answer, ...]
-    """Row by row, so that before and after can be compared in pairs."""
     seconds: float
 
 
@@ -165,23 +138,14 @@ class PolicyRun:
         if not rows or any(row.step == step for row in done):
             return
         begun = time.monotonic()
-        samples = self.sampler.sample(
-            [row.query for row in rows],
-            self.catalog,
-            temperature=0.0,
-            seeds=[0] * len(rows),
-            max_new_tokens=self.config.max_new_tokens,
+        rewards, answers = decode_rows(
+            rows, self.data, self.sampler, self.scorer, max_new_tokens=self.config.max_new_tokens
         )
-        rewards = [self.reward(sample.text, row) for sample, row in zip(samples, rows, strict=True)]
-        found = tally(rewards)
-        answers = tuple(map(_answer, rows, samples, rewards))
         cut = sum(answer.cut for answer in answers) / len(answers)
         seconds = round(time.monotonic() - begun, 3)
-        append_row(path, Validation(step=step, rewards=found, cut=cut, answers=answers, seconds=seconds))
-        self.progress.note(
-            f"policy: after {step} steps, {len(rows)} held-out rows without grammar: {found.valid:.3f} valid, "
-            f"{found.unparseable:.3f} unparseable, {found.equivalent:.3f} equivalent, reward {found.reward:.3f}"
-        )
+        found = Validation(step=step, rewards=rewards, cut=cut, answers=answers, seconds=seconds)
+        append_row(path, found)
+        self.progress.note(f"policy: {described(found)}, reward {rewards.reward:.3f}")
 
     def begin(self, done: int) -> None:
         """Say what is about to run, and drop metrics of steps that will run again."""
@@ -257,18 +221,6 @@ class PolicyRun:
             f"{card.seconds:.0f} s, {card.seconds / len(rows):.1f} s a step; adapter in {target}"
         )
         return target
-
-
-def _answer(row: Example, sample: TokenSample, reward: Reward) -> Answer:
-    agreement = reward.agreement
-    return Answer(
-        id=row.id,
-        text=sample.text,
-        outcome=reward.outcome,
-        reward=reward.value,
-        equivalent=agreement is not None and agreement.equivalent,
-        cut=not sample.stopped,
-    )
 
 
 def inputs_of(config: PolicyConfig, data: DataSet, base: Path, adapter: Path, start: Card, *, seed: int) -> Inputs:

@@ -9,8 +9,6 @@ from plansmith.contract.progress import Progress
 from plansmith.data.build import DataSet
 from plansmith.training.policy_config import Method, PolicyConfig
 from plansmith.training.policy_run import (
-    VALIDATION,
-    OpenSampler,
     PolicyRun,
     finished_adapter,
     inputs_of,
@@ -18,6 +16,7 @@ from plansmith.training.policy_run import (
     start_card,
 )
 from plansmith.training.reward import Scorer
+from plansmith.training.validation import VALIDATION, OpenSampler
 
 
 def train_policy(

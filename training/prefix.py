@@ -11,7 +11,8 @@ length, padded inside attention only) attend to the prefix and to themselves. Ag
 key and value cache, nothing is padded outside attention, one forward call serves wrappers and gradient checkpointing,
 and a sliding layer reads only the end of the prefix that its window reaches.
 
-Not covered: attention with logit soft-capping or with sinks, layers that are no attention (refused by `prepare`).
+Not covered: attention with logit soft-capping or with sinks, layers that are no attention (refused by `prepare`); there
+`separate_hidden_at_targets` runs the prefix in every example.
 
 Shapes: P prefix tokens, B examples of a group, L tokens of its longest, S tokens of a group, T tokens of the row, N
 target positions, H heads, K key-value heads, G = H / K, M keys of an example, D width of a head or of the model.
@@ -179,6 +180,19 @@ def pack(prefix: Sequence[int], examples: Sequence[Encoded], device: torch.devic
     )
 
 
+def obstacle(model: PreTrainedModel) -> str | None:
+    """What about the model a shared prefix does not cover; None where it covers all."""
+    config = model.config.get_text_config()
+    unknown = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention", "sliding_attention"}
+    if unknown:
+        return f"layers of the kind {', '.join(sorted(unknown))}"
+    if getattr(config, "attn_logit_softcapping", None):
+        return "attention with logit soft-capping"
+    if any(name.endswith(".sinks") for name, _ in model.named_parameters()):
+        return "attention with sinks"
+    return None if getattr(model, "_supports_attention_backend", False) else "attention of its own"
+
+
 def prepare(model: PreTrainedModel) -> None:
     """Make the model's attention able to share a prefix; generation and plain forwards work as before.
 
@@ -186,14 +200,10 @@ def prepare(model: PreTrainedModel) -> None:
         InputError: the model has layers of a kind that a shared prefix does not cover.
 
     """
-    config = model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    unknown = kinds - {"full_attention", "sliding_attention"}
-    if unknown or getattr(config, "attn_logit_softcapping", None):
-        found = ", ".join(sorted(unknown)) or "attention with logit soft-capping"
+    found = obstacle(model)
+    if found is not None:
         raise InputError(
-            f"the model has {found}; training with a shared prefix covers full and sliding attention. "
-            "Use another base model."
+            f"the model has {found}; a shared prefix covers full and sliding attention. Use another base model."
         )
     AttentionInterface.register(ATTENTION, shared_prefix_attention)
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)
@@ -212,6 +222,24 @@ def hidden_at_targets(model: PreTrainedModel, packed: Packed) -> Tensor:
         shared_prefix=packed.layout,
     ).last_hidden_state[0]
     return hidden_TD[packed.predict_N]
+
+
+def separate_hidden_at_targets(model: PreTrainedModel, packed: Packed) -> Tensor:
+    """As `hidden_at_targets` for any causal model: the prefix runs in every example, rows padded at their end."""
+    layout, P = packed.layout, packed.layout.prefix_length
+    prefix_P, rest = packed.ids_T[:P], packed.ids_T[P:].split(layout.lengths)
+    longest = P + max(layout.lengths)
+    ids_BT = packed.ids_T.new_zeros(len(rest), longest)
+    seen_BT = torch.zeros_like(ids_BT)
+    place_T = torch.arange(P, device=packed.ids_T.device)
+    places = [place_T]
+    for row, own in enumerate(rest):
+        end = P + len(own)
+        ids_BT[row, :P], ids_BT[row, P:end], seen_BT[row, :end] = prefix_P, own, 1
+        places.append(row * longest + torch.arange(P, end, device=packed.ids_T.device))
+    decoder: Any = model.get_decoder()
+    hidden_BTD: Tensor = decoder(input_ids=ids_BT, attention_mask=seen_BT, use_cache=False).last_hidden_state
+    return hidden_BTD.flatten(0, 1)[torch.cat(places)[packed.predict_N]]
 
 
 def shared_prefix_attention(

@@ -46,6 +46,8 @@ EXTRAS = {
     "jinja2": "report",
     "datasets": "data",
     "trl": "rl",
+    "tensorboard": "board",
+    "mcp": "mcp",
     "pyarrow": "data",
 }
 """Import name of an optional package, and the extra that brings it."""

@@ -6,43 +6,18 @@ Reads the recipe's `policy` section and the supervised adapter of the run; write
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plansmith import __version__
-from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import InputError
-from plansmith.contract.records import PlanJson
 from plansmith.contract.store import file_hash
+from plansmith.held_out import agreement, live_sampler
 from plansmith.stages import Base, Line, enter, require_trained_on
 
 if TYPE_CHECKING:
-    from plansmith.contract.endpoint import TokenSampler
     from plansmith.data.build import DataSet
-    from plansmith.training.reward import Agreement
 
 _STAGE = "policy"
-
-
-def agreement(text: str, reference: PlanJson, catalog: Catalog) -> Agreement:
-    """How far a valid plan is the reference, by the metrics of evaluation."""
-    from plansmith.eval.metrics import score_item
-    from plansmith.training.reward import Agreement
-
-    score = score_item(text, [reference], catalog)
-    assert score.worker_f1 is not None
-    assert score.argument_f1 is not None
-    return Agreement(score.worker_f1.f1, score.argument_f1.f1, bool(score.equivalent))
-
-
-def live_sampler(batch_size: int) -> Any:
-    """What opens the local engine's sampler over a model in training."""
-
-    def open_sampler(model: Any, tokenizer: Any, base: Path) -> TokenSampler:
-        from plansmith.serving.live_sampling import LiveSampler
-
-        return LiveSampler(model, tokenizer, base, batch_size=batch_size)
-
-    return open_sampler
 
 
 def train_policy(line: Line, data: DataSet, base: Base) -> Path:

@@ -136,7 +136,7 @@ def adapter_directory(line: Line) -> Path:
 def _train_inputs(line: Line, data: DataSet, base: Base) -> dict[str, Any]:
     """What the adapter depends on."""
     return {
-        "training": line.recipe.training.model_dump(mode="json", exclude={"checkpoint_every", "keep_checkpoints"}),
+        "training": line.recipe.training.that_matter() | _more_inputs(line),
         "seed": line.recipe.seed,
         "train": file_hash(line.path / "train.jsonl"),
         "base": base.hash,
@@ -145,23 +145,37 @@ def _train_inputs(line: Line, data: DataSet, base: Base) -> dict[str, Any]:
     }
 
 
+def _more_inputs(line: Line) -> dict[str, str]:
+    """Hashes of the files that settings of training name."""
+    training, more = line.recipe.training, dict[str, str]()
+    if "metric" in training.that_matter():
+        more["val_hash"] = file_hash(line.path / "val.jsonl")
+    if training.teacher is not None and (drafts := Path(training.teacher).expanduser() / "drafts.jsonl").is_file():
+        more["teacher_hash"] = file_hash(drafts)
+    return more
+
+
 def train(line: Line, data: DataSet, base: Base) -> Path:
     """Stage 3: the adapter's directory."""
     adapter = adapter_directory(line)
     inputs = _train_inputs(line, data, base)
     if enter(line, "train", inputs, made=(adapter / "adapter_model.safetensors").is_file(), aside="train"):
+        from plansmith.held_out import judge_of
         from plansmith.training.trainer import train as run_training
 
         line.run.mark("train", inputs, done=False)
         recipe = line.recipe
         out = line.path / "train"
-        run_training(recipe.model, recipe.training, data, base.path, out, seed=recipe.seed, progress=line.progress)
+        judge = judge_of(recipe.engine.batch_size)
+        told = line.progress
+        run_training(recipe.model, recipe.training, data, base.path, out, seed=recipe.seed, progress=told, judge=judge)
         line.run.mark("train", inputs, done=True)
     return adapter
 
 
 def train_together(line: Line, data: DataSet, base: Base, world: World) -> Path:
     """As `train`, in one of several processes: the first of them decides, writes and tells."""
+    from plansmith.held_out import judge_of
     from plansmith.training.trainer import train as run_training
 
     adapter, recipe = adapter_directory(line), line.recipe
@@ -173,8 +187,17 @@ def train_together(line: Line, data: DataSet, base: Base, world: World) -> Path:
     if world.leads:
         line.run.mark("train", inputs, done=False)
     out = line.path / "train"
-    told = line.progress
-    run_training(recipe.model, recipe.training, data, base.path, out, seed=recipe.seed, progress=told, world=world)
+    run_training(
+        recipe.model,
+        recipe.training,
+        data,
+        base.path,
+        out,
+        seed=recipe.seed,
+        progress=line.progress,
+        world=world,
+        judge=judge_of(recipe.engine.batch_size),
+    )
     if world.leads:
         line.run.mark("train", inputs, done=True)
     return adapter

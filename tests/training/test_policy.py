@@ -23,8 +23,9 @@ from plansmith.serving.local_engine import LocalEngine
 from plansmith.training.checkpoint import Card
 from plansmith.training.policy_config import Method, PolicyConfig
 from plansmith.training.policy_loss import PlanRow, plan_hidden, reverse_kl, token_logprobs
-from plansmith.training.policy_run import PolicyMetrics, Validation, inputs_of, open_student, start_card
+from plansmith.training.policy_run import PolicyMetrics, inputs_of, open_student, start_card
 from plansmith.training.trainer import TrainingError
+from plansmith.training.validation import Validation
 from tests.training.policy_cases import GRPO, policy, sharp_base, supervised, with_val
 
 pytestmark = pytest.mark.slow

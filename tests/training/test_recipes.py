@@ -22,7 +22,8 @@ from plansmith.training.dry_run import dry_run_tables
 from plansmith.training.encode import Corpus, encode_examples
 from plansmith.training.model import load_model, load_tokenizer, vocab_rows
 from plansmith.training.supervision import build_supervision
-from plansmith.training.trainer import build_trainee, train_step
+from plansmith.training.trainee import build_trainee
+from plansmith.training.trainer import train_step
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 SIZES = {

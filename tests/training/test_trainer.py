@@ -22,10 +22,10 @@ from plansmith.training.checkpoint import Card
 from plansmith.training.config import ModelConfig, Schedule, TrainingConfig
 from plansmith.training.metrics import StepMetrics
 from plansmith.training.model import base_hash, load_model
+from plansmith.training.trainee import build_trainee
 from plansmith.training.trainer import (
     TrainingError,
     TrainResult,
-    build_trainee,
     learning_rate,
     train,
 )
