@@ -2,13 +2,15 @@
 
 Reads an encoded corpus; gives tables for a terminal. In the table of tokens a prompt token has no label; a plan token
 has itself as its label (the model predicts it from all tokens before it), and the weight is its share in the loss.
-Tokens are shown as they stand in the vocabulary, so that a space which belongs to a token can be seen.
+With the validity term each plan token also has its weight in that term and the number of tokens that the plan grammar
+allows in its place. Tokens are shown as they stand in the vocabulary, so that a space which belongs to a token can be
+seen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import mean
 from typing import Any
 
@@ -26,7 +28,11 @@ _PROMPT, _TARGET, _HEAVY = "dim", "green", "bold magenta"
 
 
 def dry_run_tables(
-    corpus: Corpus, tokenizer: Any, config: TrainingConfig, row: str | None = None
+    corpus: Corpus,
+    tokenizer: Any,
+    config: TrainingConfig,
+    row: str | None = None,
+    validity: Callable[[int], list[tuple[float, int]] | None] = lambda index: None,
 ) -> list[RenderableType]:
     """The counts, and one example's tokens with labels and weights.
 
@@ -35,6 +41,8 @@ def dry_run_tables(
         tokenizer: the base model's.
         config: batch and steps.
         row: id of the example that is shown; None: the one with the longest plan.
+        validity: gives the weight in the validity term and the number of allowed tokens at each target token of an
+            example, where the term is on (`Supervision.shown`).
 
     Raises:
         InputError: no example has that id.
@@ -44,7 +52,7 @@ def dry_run_tables(
         dropped = f" ({sum(corpus.dropped.values())} rows were left out)" if corpus.dropped else ""
         raise InputError(f"no row that would be trained on has the id {row!r}{dropped}.")
     index = corpus.names.index(row) if row is not None else _longest(corpus)
-    return [counts_table(corpus, config), token_table(corpus, tokenizer, index), _legend()]
+    return [counts_table(corpus, config), token_table(corpus, tokenizer, index, validity(index)), _legend()]
 
 
 def _longest(corpus: Corpus) -> int:
@@ -85,11 +93,14 @@ def counts_table(corpus: Corpus, config: TrainingConfig) -> Table:
     return table
 
 
-def token_table(corpus: Corpus, tokenizer: Any, index: int) -> Table:
-    """One example: place, id, token, label, weight."""
+def token_table(
+    corpus: Corpus, tokenizer: Any, index: int, validity: Sequence[tuple[float, int]] | None = None
+) -> Table:
+    """One example: place, id, token, label, weight; with the validity term its weight there and the allowed tokens."""
     example = corpus.examples[index]
     table = Table(title=f"Row {corpus.names[index]}", title_justify="left", show_edge=False, pad_edge=False)
-    for name in ("place", "id", "token", "label", "weight"):
+    further = () if validity is None else ("weight in V", "allowed")
+    for name in ("place", "id", "token", "label", "weight", *further):
         table.add_column(name, justify="left" if name == "token" else "right")
     prefix = corpus.prefix_of(index)
     ids = [*prefix, *example.ids]
@@ -101,15 +112,24 @@ def token_table(corpus: Corpus, tokenizer: Any, index: int) -> Table:
                 table.add_row("...", "", f"({len(prefix) - 2 * ENDS_SHOWN} more of the shared prompt)", "", "")
             continue
         weight = example.weights[place - first_target] if place >= first_target else None
-        style = _PROMPT if weight is None or not weight else _HEAVY if weight > 1 else _TARGET
+        extra = () if validity is None else ("-", "-")
+        heavy = weight is not None and weight > 1
+        if validity is not None and place >= first_target:
+            own, allowed = validity[place - first_target]
+            extra, heavy = (f"{own:g}", str(allowed)), heavy or own > 1
+        style = _PROMPT if weight is None or not weight else _HEAVY if heavy else _TARGET
         seen = weight is not None and weight > 0 and math.isfinite(weight)
         label = str(token) if seen else "-"
         shown = "-" if weight is None else f"{weight:g}"
-        table.add_row(str(place), str(token), Text(repr(name)[1:-1]), label, shown, style=style)
+        table.add_row(str(place), str(token), Text(repr(name)[1:-1]), label, shown, *extra, style=style)
     return table
 
 
 def _legend() -> Text:
     return Text.assemble(
-        ("prompt: no label", _PROMPT), "   ", ("plan: label, weight 1", _TARGET), "   ", ("weight above 1", _HEAVY)
+        ("prompt: no label", _PROMPT),
+        "   ",
+        ("plan: label, weight 1", _TARGET),
+        "   ",
+        ("weight above 1, in the loss or in V", _HEAVY),
     )

@@ -54,6 +54,15 @@ class Supervision:
         """The terms of some rows, one after another in the order given."""
         return Terms(self._validity(rows, device), self._teacher(rows, device))
 
+    def shown(self, row: int) -> list[tuple[float, int]] | None:
+        """Of each target token of a row: its weight in the validity term, and how many tokens are allowed there."""
+        terms = self._validity([row], torch.device("cpu"))
+        if terms is None:
+            return None
+        bits_MB = np.unpackbits(np.ascontiguousarray(terms.words_MW.numpy()).view(np.uint8), axis=1)
+        allowed = bits_MB.sum(axis=1)[terms.index_N.numpy()]
+        return [(float(weight), int(count)) for weight, count in zip(terms.weight_N.tolist(), allowed, strict=True)]
+
     def mask_seconds(self) -> float:
         """Time spent on masks so far, most of it beside other work."""
         return 0.0 if self.masks is None else self.masks.seconds

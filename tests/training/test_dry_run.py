@@ -14,7 +14,8 @@ from plansmith.data.build import DataSet
 from plansmith.training.config import TrainingConfig
 from plansmith.training.dry_run import ENDS_SHOWN, dry_run_tables
 from plansmith.training.encode import Corpus, encode_examples
-from plansmith.training.model import load_tokenizer
+from plansmith.training.model import load_tokenizer, vocab_rows
+from plansmith.training.supervision import build_supervision
 
 CONFIG = TrainingConfig(steps=3, batch_size=8, micro_batch_size=4)
 
@@ -35,6 +36,28 @@ def shown(corpus: Corpus, tokenizer: Any, row: str | None = None, *, colour: boo
         for table in dry_run_tables(corpus, tokenizer, CONFIG, row):
             console.print(table)
     return capture.get()
+
+
+def test_with_the_validity_term_names_weigh_more_and_every_target_is_among_the_allowed(
+    corpus: Corpus, tokenizer: Any, base: Path
+):
+    extra = build_supervision(corpus, tokenizer, CONFIG, vocab_rows(base), Silent())
+    console = Console(width=120)
+    with console.capture() as capture:
+        for table in dry_run_tables(corpus, tokenizer, CONFIG, "row-3", extra.shown):
+            console.print(table)
+    extra.close(Silent())
+    example = corpus.examples[corpus.names.index("row-3")]
+    begin = len(corpus.prefix) + example.num_query
+    rows = {place: row for place, row in cells(capture.get()).items() if place >= begin}
+    named = "".join(row[1] for row in rows.values() if float(row[4]) == CONFIG.name_weight)
+    assert "weather_get" in named
+    assert "say" in named
+    assert "city" not in named
+    allowed = [int(row[5]) for row in rows.values()]
+    assert min(allowed) == 1
+    assert max(allowed) > 100
+    assert rows[max(rows)][0] == str(tokenizer.eos_token_id)
 
 
 def cells(text: str) -> dict[int, list[str]]:

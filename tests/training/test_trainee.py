@@ -166,7 +166,7 @@ class Notes(Silent):
     ("name", "why", "targets"),
     [
         ("gemma2", "attention with logit soft-capping", CONFIG.target_modules),
-        ("mamba", "attention of its own", ("in_proj", "x_proj")),
+        ("mamba", "layers of the kind linear_attention", ("in_proj", "x_proj")),
     ],
 )
 def test_a_base_that_cannot_share_a_prompt_is_trained_with_a_counted_warning(

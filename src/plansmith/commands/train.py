@@ -100,15 +100,19 @@ def _dry_run(args: argparse.Namespace) -> int:
     from plansmith.terminal import draw
     from plansmith.training.dry_run import dry_run_tables
     from plansmith.training.encode import encode_examples
-    from plansmith.training.model import load_tokenizer
+    from plansmith.training.model import load_tokenizer, vocab_rows
+    from plansmith.training.supervision import build_supervision
 
     with shown_progress() as progress:
         line = open_line(recipe_of(args), progress)
         with line.run.locked():
             data = load_built_data(line)
-            tokenizer = load_tokenizer(prepare_base(line, data).path)
-        config = line.recipe.training
+            base = prepare_base(line, data).path
+        tokenizer, config = load_tokenizer(base), line.recipe.training
         corpus = encode_examples(data.train, data.catalog, tokenizer, config, progress, catalogs=data.catalogs)
-    draw(*dry_run_tables(corpus, tokenizer, config, args.row))
+        extra = build_supervision(corpus, tokenizer, config, vocab_rows(base), progress)
+        tables = dry_run_tables(corpus, tokenizer, config, args.row, extra.shown)
+        extra.close(progress)
+    draw(*tables)
     print("No step was made.")
     return 0
