@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from plansmith.contract.errors import PlansmithError
-from plansmith.contract.plan import Json, Plan, references, resolve
+from plansmith.contract.execution import last_steps, prepare_args
+from plansmith.contract.plan import Json, Plan
 from plansmith.contract.replay import RecordedCall, Replay, recorded_calls
 from plansmith.contract.values import value_key
 
@@ -46,7 +47,7 @@ def run_on_record(plan: Plan, reference: Plan, record: Sequence[RecordedCall]) -
     outputs: list[Json] = []
     for step in plan.steps:
         try:
-            args = cast("dict[str, Json]", resolve(step.args, outputs))
+            args = prepare_args(step, outputs, None)
         except PlansmithError:
             return MISS
         answer = replay.find(step.type, args)
@@ -57,6 +58,4 @@ def run_on_record(plan: Plan, reference: Plan, record: Sequence[RecordedCall]) -
 
 
 def _last(plan: Plan, outputs: Sequence[Json]) -> Counter[Hashable]:
-    used = {reference.step for step in plan.steps for reference in references(step.args)}
-    used.update(index for step in plan.steps for index in step.after)
-    return Counter(value_key(result) for index, result in enumerate(outputs) if index not in used)
+    return Counter(value_key(outputs[index]) for index in last_steps(plan))

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
-
-import jsonschema_rs
+from typing import NamedTuple
 
 from plansmith.contract.catalog import Catalog, Effect
 from plansmith.contract.compiled import compile_catalog
 from plansmith.contract.endpoint import Executor
 from plansmith.contract.errors import PlansmithError
-from plansmith.contract.plan import Json, Plan, Step, references, resolve
+from plansmith.contract.execution import ArgumentError, last_steps, prepare_args
+from plansmith.contract.plan import Json, Plan
 from plansmith.contract.records import PlanJson
 from plansmith.contract.replay import Match, Replay, recorded_calls
 from plansmith.contract.values import value_key
@@ -76,6 +75,7 @@ async def execute_plan(plan: Plan, executor: Executor, catalog: Catalog) -> Exec
     """Run a valid plan."""
     done = Execution()
     context: list[Json] = []
+    compiled = compile_catalog(catalog)
     for index, (step, needed) in enumerate(zip(plan.steps, plan.dependencies(), strict=True)):
         context.append(None)
         worker = catalog.get(step.type)
@@ -85,10 +85,10 @@ async def execute_plan(plan: Plan, executor: Executor, catalog: Catalog) -> Exec
             done.not_run.add(index)
             continue
         try:
-            args = cast("dict[str, Json]", resolve(step.args, context))
-            done.fault = _bad_argument(step, args, catalog)
-            if done.fault is None:
-                context[index] = done.results[index] = await executor.execute(step, args)
+            args = prepare_args(step, context, compiled.get(step.type))
+            context[index] = done.results[index] = await executor.execute(step, args)
+        except ArgumentError as error:
+            done.fault = str(error)
         except Exception as error:
             done.fault = f"step {index}, {step.type!r}: {str(error).rstrip('.') or type(error).__name__}"
         if done.fault is not None:
@@ -98,24 +98,9 @@ async def execute_plan(plan: Plan, executor: Executor, catalog: Catalog) -> Exec
     return done
 
 
-def _bad_argument(step: Step, args: Mapping[str, Json], catalog: Catalog) -> str | None:
-    """Why an argument that came from a result cannot be given to the worker."""
-    compiled = compile_catalog(catalog).get(step.type)
-    for name, value in args.items() if compiled is not None else ():
-        parameter = compiled.parameters.get(name) if compiled is not None else None
-        if parameter is None or not any(True for _ in references({name: step.args[name]})):
-            continue
-        try:
-            parameter.plain.validate(value)
-        except jsonschema_rs.ValidationError as error:
-            return f"{step.type!r}, argument {name!r} from an earlier result: {error.message:.200}"
-    return None
-
-
 def final_results(plan: Plan, results: Mapping[int, Json]) -> list[Json]:
     """Results of the steps that no other step refers to or waits for, in the order of the plan."""
-    used = {index for needed in plan.dependencies() for index in needed}
-    return [result for index, result in sorted(results.items()) if index not in used]
+    return [results[index] for index in last_steps(plan) if index in results]
 
 
 def same_results(left: Sequence[Json], right: Sequence[Json]) -> bool:
