@@ -10,7 +10,7 @@ plan names every argument.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Annotated, Any, cast
 
 import docstring_parser
@@ -38,6 +38,7 @@ def worker_from_function(
     idempotent: bool = False,
     permission: str | None = None,
     timeout_s: float = 30.0,
+    hidden: Container[str] = (),
     notes: Notes | None = None,
 ) -> Worker:
     """The worker that calls `fn`, as data.
@@ -49,6 +50,7 @@ def worker_from_function(
         idempotent: whether a repeated call changes nothing further.
         permission: the permission that a caller must hold.
         timeout_s: time limit of one call in seconds.
+        hidden: parameters that no plan can give, since whoever calls the function fills them in.
         notes: receives what could not be read (a parameter without annotation, a default that is no JSON).
 
     Raises:
@@ -60,7 +62,8 @@ def worker_from_function(
     if name is None or name == "<lambda>":
         raise InputError(f"{fn!r} has no name of its own. Pass name=...")
     description, texts = _docstring(fn)
-    signature = _signature(fn)
+    texts = {key: text for key, text in texts.items() if key not in hidden}
+    signature = _without(read_signature(fn), hidden)
     values = {
         "name": name,
         "description": description,
@@ -86,18 +89,28 @@ def catalog_from_functions(name: str, fns: Iterable[Function | Worker], *, notes
     return make_catalog(name, [fn if isinstance(fn, Worker) else worker_from_function(fn, notes=notes) for fn in fns])
 
 
-def argument_model(fn: Function) -> type[BaseModel]:
+def argument_model(fn: Function, *, hidden: Container[str] = ()) -> type[BaseModel]:
     """The model that validates a call's arguments: one field a parameter, with the parameter's name as alias.
 
     Raises:
         InputError: as `worker_from_function`.
 
     """
-    return _model(fn, getattr(fn, "__name__", "function"), _signature(fn))
+    return _model(fn, getattr(fn, "__name__", "function"), _without(read_signature(fn), hidden))
 
 
-def _signature(fn: Function) -> inspect.Signature:
-    """The signature with annotations evaluated, and only parameters that can be given by name."""
+def _without(signature: inspect.Signature, hidden: Container[str]) -> inspect.Signature:
+    kept = [parameter for parameter in signature.parameters.values() if parameter.name not in hidden]
+    return signature.replace(parameters=kept)
+
+
+def read_signature(fn: Function) -> inspect.Signature:
+    """The signature with annotations evaluated, and only parameters that can be given by name.
+
+    Raises:
+        InputError: annotations that cannot be evaluated, or a parameter that no plan can name.
+
+    """
     what = f"function {getattr(fn, '__name__', fn)!r}"
     if inspect.isclass(fn) or not callable(fn):
         raise InputError(f"expected a function, found {fn!r}. Wrap it in a function with annotated parameters.")

@@ -36,8 +36,8 @@ def catalog_from_module(spec: str | Path, *, name: str | None = None, notes: Not
         CatalogError: the workers cannot form a catalog.
 
     """
-    where, attribute = _split(str(spec))
-    module = _load(where)
+    where, attribute = split_spec(str(spec))
+    module = load_module(where)
     found = _public_functions(module, where) if attribute is None else _attribute(module, attribute, where)
     if isinstance(found, Catalog):
         return found if name is None else Catalog(name, found.workers)
@@ -46,13 +46,19 @@ def catalog_from_module(spec: str | Path, *, name: str | None = None, notes: Not
     )
 
 
-def _split(spec: str) -> tuple[str, str | None]:
+def split_spec(spec: str) -> tuple[str, str | None]:
     """Module or file, and the attribute after the last colon (the colon of a drive letter is none)."""
     head, colon, tail = spec.rpartition(":")
     return (head, tail) if colon and all(part.isidentifier() for part in tail.split(".")) else (spec, None)
 
 
-def _load(where: str) -> ModuleType:
+def load_module(where: str) -> ModuleType:
+    """Import a module by name, or by file where `where` ends in `.py`; its code runs.
+
+    Raises:
+        InputError: there is none, or its code raised; the message says what.
+
+    """
     is_file = where.endswith(".py")
     if is_file and not Path(where).is_file():
         raise InputError(f"module file {where!r} does not exist.")
