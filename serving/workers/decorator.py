@@ -53,8 +53,8 @@ class FunctionWorker(Generic[P, R]):
             InputError: it cannot be a worker; the message says why.
 
         """
-        signature, what = read_signature(fn), f"function {getattr(fn, '__name__', fn)!r}"
-        target = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
+        signature, what = read_signature(fn), f"function {getattr(fn, '__name__', repr(fn))!r}"
+        target = inspect.unwrap(cast("Callable[..., Any]", getattr(fn, "func", fn)))  # of a partial
         if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
             raise InputError(f"{what} is a generator, but a call has one result. Return a list.")
         if max_result_bytes < 1:
@@ -143,7 +143,7 @@ class FunctionWorker(Generic[P, R]):
             outcome = await self._in_task(lambda: awaitable)
         if outcome.error is not None:
             raise _as_exception(outcome.error)
-        return cast("Json", outcome.value)
+        return outcome.value
 
     def _sync(self, run: Callable[..., Any], given: dict[str, Any]) -> Any:
         """In the thread: call, and convert there too, so that a large result does not hold up the event loop."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic import Secret as PydanticSecret
@@ -44,7 +44,7 @@ def _parts(node: Any) -> list[Any]:
         fields = node.model_fields.values()
         return [part for field in fields for part in (field.annotation, *field.metadata)]
     if isinstance(node, type) and dataclasses.is_dataclass(node):
-        return [field.type for field in dataclasses.fields(node)]
-    alias = getattr(node, "__value__", None)  # a `type X = ...` statement
-    metadata = getattr(node, "__metadata__", ())
-    return [*get_args(node), *metadata, *([] if alias is None else [alias])]
+        return list(get_type_hints(node, include_extras=True).values())
+    other = cast("Any", node)
+    alias = getattr(other, "__value__", None)  # a `type X = ...` statement
+    return [*get_args(other), *getattr(other, "__metadata__", ()), *([] if alias is None else [alias])]

@@ -92,9 +92,7 @@ def _invalid(reason: str) -> WorkerError:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeError):
-        return (
-            f"it holds text or bytes that are not UTF-8 ({error.reason})" if hasattr(error, "reason") else "not UTF-8"
-        )
+        return "it holds text or bytes that are not UTF-8"
     text = (str(error).splitlines() or [type(error).__name__])[0]
     if isinstance(error, ValueError) and "Out of range float" in text:
         return "it holds NaN or Infinity, which JSON has no place for"
