@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 from plansmith.contract.catalog import Catalog
 from plansmith.serving.workers.base import CallInfo, FailureCode, WorkerError
+from plansmith.serving.workers.decorator import worker
+from plansmith.serving.workers.registry import Registry
 
 FOLDER = Path(__file__).parent
 CATALOG = Catalog.load(FOLDER / "catalog.json")
@@ -159,3 +161,7 @@ def written_rows(kind: str) -> list[dict[str, Any]]:
     rows = connection.execute("SELECT row FROM written WHERE kind = ? ORDER BY id", (kind,)).fetchall()
     connection.close()
     return [json.loads(row) for (row,) in rows]
+
+
+REGISTRY = Registry("assistant", map(worker, FUNCTIONS)).under(CATALOG)
+"""What `plansmith run --workers examples/assistant/workers.py:REGISTRY` loads: the code under the catalog's entries."""
