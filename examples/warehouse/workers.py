@@ -1,8 +1,8 @@
 """A warehouse in a SQLite file: workers that read it, and two that write.
 
 Shows what writing takes. `stock_reorder` spends money: it asks a person (`approval`), needs a permission, and puts its
-row under the call's idempotency key, so a call that is made twice orders once. `stock_note` is idempotent: the same note
-twice is one note. The file is `PLANSMITH_WAREHOUSE` or `out/warehouse.sqlite`, made with a few items at first use.
+row under the call's idempotency key, so a call that is made twice orders once. `stock_note` is idempotent: the same
+note twice is one note. The file is `PLANSMITH_WAREHOUSE` or `out/warehouse.sqlite`, made with a few items at first use.
 """
 
 from __future__ import annotations
