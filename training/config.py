@@ -17,7 +17,7 @@ from plansmith.contract.settings import Settings
 _WITHOUT_EFFECT = {"checkpoint_every", "keep_checkpoints", "tensorboard"}
 _WATCHING = {"validate_every", "validate_rows", "validate_tokens", "metric", "keep", "patience"}
 """Without effect unless a validation decides which weights are kept or when training ends."""
-_LATER = {"quantization", "rank_stabilized", "gradient_checkpointing"}
+_LATER = {"quantization", "rank_stabilized", "gradient_checkpointing", "flex_attention"}
 """Came after adapters had been trained: those are the same as with the default."""
 SERVABLE_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """LoRA ranks that vLLM accepts as `--max-lora-rank`; an adapter of another rank could be trained but not served."""
@@ -164,6 +164,9 @@ class TrainingConfig(Settings):
     """Multiply the adapter's output by alpha / sqrt(rank) instead (rsLoRA), which suits high ranks."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass instead of keeping them: less memory, about a third slower."""
+    flex_attention: bool = False
+    """Attention over the whole packed row by FlexAttention (CUDA only, no dropout inside attention); try
+    scripts/bench/gpu to see whether it is faster on your machine."""
     validate_every: int | None = Field(default=None, ge=1)
     """Steps between validations, and at the end: the val rows are planned without a grammar, as a user would. None:
     there are none."""

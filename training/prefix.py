@@ -9,7 +9,8 @@ exactly the tokens there are; positions restart after the prefix. An attention f
 transformers' public interface, cuts the row apart again: the prefix attends to itself, the examples (in groups of like
 length, padded inside attention only) attend to the prefix and to themselves. Against the other known way, a repeated
 key and value cache, nothing is padded outside attention, one forward call serves wrappers and gradient checkpointing,
-and a sliding layer reads only the end of the prefix that its window reaches.
+and a sliding layer reads only the end of the prefix that its window reaches. On CUDA the row may instead go through
+FlexAttention whole (`flex`), whose kernel skips the blocks that nobody sees; which is faster depends on the machine.
 
 Not covered: attention with logit soft-capping or with sinks, layers that are no attention (refused by `prepare`); there
 `separate_hidden_at_targets` runs the prefix in every example.
@@ -22,11 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -95,6 +97,8 @@ class Layout:
     lengths: tuple[int, ...]
     """Tokens of each example, in the order of the row: ascending."""
     device: torch.device
+    flex: bool = False
+    """Whether attention runs over the whole row at once, in a kernel that skips what nobody sees (FlexAttention)."""
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -132,6 +136,27 @@ class Layout:
     def _masks(self) -> dict[tuple[int, int | None, int], Tensor]:
         return {}
 
+    def block_mask(self, window: int | None) -> Any:
+        """Which places of the row each place sees, for FlexAttention."""
+        if window not in self._block_masks:
+            length = self.prefix_length + sum(self.lengths)
+            counts = torch.tensor([self.prefix_length, *self.lengths], device=self.device)
+            owner_T = torch.repeat_interleave(torch.arange(len(counts), device=self.device), counts)
+            place_T = self.position_T
+
+            def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+                del batch, head
+                distance = place_T[query] - place_T[key]
+                seen = ((owner_T[key] == owner_T[query]) | (owner_T[key] == 0)) & (distance >= 0)
+                return seen if window is None else seen & (distance < window)
+
+            self._block_masks[window] = create_block_mask(sees, None, None, length, length, device=self.device)
+        return self._block_masks[window]
+
+    @cached_property
+    def _block_masks(self) -> dict[int | None, Any]:
+        return {}
+
     def prefix_mask(self, window: int | None) -> Tensor | None:
         """Mask of the prefix on itself, or None where it is plainly causal."""
         if window is None or window >= self.prefix_length:
@@ -156,11 +181,13 @@ class Packed(NamedTuple):
     weight_N: Tensor
 
 
-def pack(prefix: Sequence[int], examples: Sequence[Encoded], device: torch.device | str = "cpu") -> Packed:
+def pack(
+    prefix: Sequence[int], examples: Sequence[Encoded], device: torch.device | str = "cpu", *, flex: bool = False
+) -> Packed:
     """Lay prefix and examples out in one row, the examples by length."""
     device = torch.device(device)
     examples = sorted(examples, key=lambda example: len(example.ids))
-    layout = Layout(len(prefix), tuple(len(example.ids) for example in examples), device)
+    layout = Layout(len(prefix), tuple(len(example.ids) for example in examples), device, flex)
     ids: list[int] = list(prefix)
     predict: list[int] = []
     target: list[int] = []
@@ -224,6 +251,12 @@ def hidden_at_targets(model: PreTrainedModel, packed: Packed) -> Tensor:
     return hidden_TD[packed.predict_N]
 
 
+@cache
+def _flex(device: str) -> Any:
+    """FlexAttention, compiled where that is what makes it fast."""
+    return torch.compile(flex_attention) if device == "cuda" else flex_attention
+
+
 def separate_hidden_at_targets(model: PreTrainedModel, packed: Packed) -> Tensor:
     """As `hidden_at_targets` for any causal model: the prefix runs in every example, rows padded at their end."""
     layout, P = packed.layout, packed.layout.prefix_length
@@ -261,6 +294,10 @@ def shared_prefix_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     layout, P = shared_prefix, shared_prefix.prefix_length
+    if layout.flex:
+        mask = layout.block_mask(sliding_window)
+        out_1HTD = _flex(query.device.type)(query, key, value, block_mask=mask, enable_gqa=True, scale=scaling)
+        return out_1HTD.transpose(1, 2).contiguous(), None
     repeats = query.shape[1] // key.shape[1]
     mask_PP = layout.prefix_mask(sliding_window)
     prefix_1HPD = scaled_dot_product_attention(

@@ -9,6 +9,7 @@ catalog.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +44,12 @@ class Trainee:
     device: torch.device
     separate: str | None = None
     """Why the prompt of a catalog runs in every example; None where it is shared."""
+    flex: bool = False
+    """Whether attention goes through FlexAttention."""
+
+    def pack(self, shared: Sequence[int], examples: Sequence[prefix.Encoded]) -> prefix.Packed:
+        """A micro-batch as one row."""
+        return prefix.pack(shared, examples, self.device, flex=self.flex)
 
     def hidden_at_targets(self, packed: prefix.Packed) -> Tensor:
         """Hidden states (N, D) that predict the targets of a micro-batch."""
@@ -59,6 +66,10 @@ def build_trainee(base: Path, config: TrainingConfig, *, seed: int, device: torc
 
     """
     device = device or ALONE.device
+    if config.flex_attention and device.type != "cuda":
+        raise InputError(
+            f"training.flex_attention needs a CUDA device; this machine trains on {device.type!r}. Set it to false."
+        )
     dtype = model_dtype(config.precision, device)
     model = load_model(base, dtype, quantization=quantization(config.quantization, dtype, device))
     separate = prefix.obstacle(model)
@@ -92,7 +103,7 @@ def build_trainee(base: Path, config: TrainingConfig, *, seed: int, device: torc
         betas=(config.beta1, config.beta2),
         weight_decay=config.weight_decay,
     )
-    return Trainee(model, peft, parameters, optimizer, output_head(model), device, separate)
+    return Trainee(model, peft, parameters, optimizer, output_head(model), device, separate, config.flex_attention)
 
 
 def quantization(kind: Quantization, dtype: torch.dtype, device: torch.device) -> Any:

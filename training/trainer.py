@@ -211,7 +211,7 @@ def train_step(
     cut = micro_batches(chosen, corpus.groups, corpus.lengths, world.even(size, micro))
     costs = [len(corpus.prefix_of(rows[0])) + sum(corpus.lengths[i] for i in rows) for rows in cut]
     for number, rows in enumerate(world.deal(cut, costs)):
-        packed = prefix.pack(corpus.prefix_of(rows[0]), [corpus.examples[i] for i in rows], trainee.device)
+        packed = trainee.pack(corpus.prefix_of(rows[0]), [corpus.examples[i] for i in rows])
         terms = extra.terms(rows, trainee.device)
         if number == 0:
             extra.prefetch([*chosen, *batch_of(step + 1, corpus.groups, size, micro, seed=seed)])

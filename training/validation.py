@@ -25,7 +25,6 @@ from plansmith.contract.progress import Progress
 from plansmith.contract.records import Example, Record
 from plansmith.contract.store import append_row, read_rows, write_rows
 from plansmith.data.build import DataSet
-from plansmith.training import prefix
 from plansmith.training.checkpoint import Inputs, State, load_weights, save_weights
 from plansmith.training.config import Metric, TrainingConfig
 from plansmith.training.encode import Corpus, encode_examples
@@ -235,7 +234,7 @@ def validation_loss(trainee: Trainee, corpus: Corpus, config: TrainingConfig) ->
             rows = sorted((i for i, g in enumerate(corpus.groups) if g == group), key=lambda i: corpus.lengths[i])
             for start in range(0, len(rows), config.micro_batch_size):
                 chosen = [corpus.examples[i] for i in rows[start : start + config.micro_batch_size]]
-                packed = prefix.pack(corpus.prefixes[group], chosen, trainee.device)
+                packed = trainee.pack(corpus.prefixes[group], chosen)
                 hidden_ND = trainee.hidden_at_targets(packed)
                 out = chunked_plan_loss(hidden_ND, trainee.head, packed.target_N, packed.weight_N, weight_total=total)
                 value += float(out.cross_entropy)

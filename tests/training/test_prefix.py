@@ -169,3 +169,15 @@ def test_layers_that_are_no_plain_attention_are_refused() -> None:
     model.config.layer_types = ["chunked_attention"] * 4
     with pytest.raises(InputError, match="chunked_attention"):
         prepare(model)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("name", MODELS)
+def test_flex_attention_over_the_whole_row_sees_what_the_cut_row_sees(name: str):
+    model = with_adapter(name)
+    prepare(model)
+    with torch.no_grad():
+        cut = hidden_at_targets(model, pack(PREFIX, EXAMPLES))
+        whole = hidden_at_targets(model, pack(PREFIX, EXAMPLES, flex=True))
+    assert torch.allclose(cut, whole, atol=1e-5)
+    assert float(cut.abs().max()) > 0.1

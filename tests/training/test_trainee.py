@@ -211,6 +211,11 @@ def test_a_quantized_base_is_refused_where_there_is_no_cuda_device(bases: dict[s
         build_trainee(bases["qwen2"], changed(quantization=kind), seed=0, device=torch.device("cpu"))
 
 
+def test_flex_attention_is_refused_where_there_is_no_cuda_device(bases: dict[str, Path]):
+    with pytest.raises(InputError, match="flex_attention needs a CUDA device"):
+        build_trainee(bases["qwen2"], changed(flex_attention=True), seed=0, device=torch.device("cpu"))
+
+
 def test_without_the_package_a_quantized_base_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("plansmith.training.trainee.find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install bitsandbytes"):
