@@ -95,7 +95,6 @@ class Legacy(BaseHTTPRequestHandler):
     sessions: set[str]
     seen: list[Any]
     answers: dict[str, Any]
-    delay: threading.Event
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         return
@@ -135,6 +134,12 @@ class Legacy(BaseHTTPRequestHandler):
             tool = {"name": "do", "inputSchema": {"type": "object"}}
             self._send(200, {"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [tool]}})
             return
+        wanted = message["params"].get("arguments") or {}
+        if "hang up" in wanted:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        time.sleep(wanted.get("seconds", 0))
         kind, value = self.answers["do"]
         if kind == "raw":
             self._send(200, value)

@@ -213,9 +213,9 @@ def test_a_wrong_argument_is_refused_with_name_value_and_rule(args: dict[str, An
 
 
 def test_a_default_of_the_function_is_its_own_object_and_a_field_gives_its_value() -> None:
-    marker = object()
+    marker = [1]
 
-    def take(given: int, own: Any = marker, field: int = Field(default=4, ge=1)) -> bool:
+    def take(given: int, own: list[int] = marker, field: int = Field(default=4, ge=1)) -> bool:
         return own is marker and field == 4
 
     assert call(worker(take), given=1) is True

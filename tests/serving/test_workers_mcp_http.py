@@ -173,6 +173,20 @@ def test_a_session_that_the_server_has_forgotten_is_made_anew_once_and_the_call_
         asyncio.run(main(url, handler))
 
 
+def test_a_request_that_is_cut_off_fails_alone() -> None:
+    async def main(url: str) -> None:
+        async with await connect_mcp(McpServer(name="old", url=url)) as registry:
+            slow = asyncio.create_task(use(registry, "do", {"seconds": 0.5}))
+            await asyncio.sleep(0.1)
+            error = await failed(registry, "do", {"hang up": True})
+            assert (error.code, error.retryable) == ("UNAVAILABLE", False)
+            assert await slow == "done"
+            assert connection(registry).reconnects == 0
+
+    with legacy(("result", TEXT)) as (url, _):
+        asyncio.run(main(url))
+
+
 def test_a_writing_call_carries_its_idempotency_key() -> None:
     async def main(url: str, handler: type[Legacy]) -> None:
         async with await connect_mcp(McpServer(name="old", url=url)) as registry:

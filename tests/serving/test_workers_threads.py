@@ -185,6 +185,23 @@ def test_a_thread_is_used_again_and_sees_the_callers_context() -> None:
     assert threads.counts().threads <= 2  # the one before may still be on its way back
 
 
+def test_two_calls_at_once_never_share_the_one_thread_that_is_idle() -> None:
+    threads, meeting = WorkerThreads(limit=4), threading.Barrier(3)
+
+    @worker(threads=threads)
+    def meet(alone: bool) -> bool:
+        if not alone:
+            meeting.wait(5)
+        return alone
+
+    async def main() -> list[Any]:
+        await meet.call({"alone": True}, INFO)
+        await _until(lambda: threads.counts()[:2] == (1, 0))
+        return await asyncio.gather(*(meet.call({"alone": False}, INFO) for _ in range(3)))
+
+    assert asyncio.run(main()) == [False] * 3
+
+
 def test_many_calls_at_once_each_get_their_own_result() -> None:
     threads = WorkerThreads(limit=8)
 
