@@ -15,6 +15,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +26,7 @@ from plansmith.contract.plan import Json, dumps
 SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE runs (number INTEGER PRIMARY KEY, run_id TEXT UNIQUE NOT NULL, catalog TEXT NOT NULL, query TEXT NOT NULL,
-    plan TEXT NOT NULL, status TEXT NOT NULL, begun REAL NOT NULL DEFAULT (unixepoch('subsec')));
+    plan TEXT NOT NULL, status TEXT NOT NULL, begun REAL NOT NULL);
 CREATE TABLE steps (run_id TEXT NOT NULL REFERENCES runs(run_id), step INTEGER NOT NULL, key TEXT NOT NULL,
     status TEXT NOT NULL, outcome TEXT, PRIMARY KEY (run_id, step)) WITHOUT ROWID;
 """
@@ -102,8 +103,8 @@ class Journal:
         """Record a new run and claim it; raises `JournalError` where the name is taken."""
 
         def write(db: sqlite3.Connection) -> None:
-            row = (run_id, catalog, dumps(query), dumps(plan), RUNNING)
-            db.execute("INSERT INTO runs (run_id, catalog, query, plan, status) VALUES (?,?,?,?,?)", row)
+            row = (run_id, catalog, dumps(query), dumps(plan), RUNNING, time.time())
+            db.execute("INSERT INTO runs (run_id, catalog, query, plan, status, begun) VALUES (?,?,?,?,?,?)", row)
 
         try:
             await self._do(write)

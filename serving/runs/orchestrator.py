@@ -222,11 +222,13 @@ class Orchestrator:
     def _kept(self, plan: Plan, saved: SavedRun) -> dict[int, StepOutcome]:
         """Outcomes that stand; a step that was sent and has none is repeated only where that does no harm."""
         kept: dict[int, StepOutcome] = {}
+        needed = plan.dependencies()
         over = saved.status not in (RUNNING, RunStatus.AWAITING_APPROVAL)
         for index, step in enumerate(plan.steps):
             found = saved.steps.get(index)
             if found is None:
-                if over:
+                needs = needed[index]
+                if over and all(one in kept and kept[one].status is StepStatus.DONE for one in needs):
                     reason = "the run had ended without it."
                     kept[index] = StepOutcome(step=index, worker=step.type, status=StepStatus.SKIPPED, reason=reason)
             elif found.status != DISPATCHED:
