@@ -262,7 +262,7 @@ class Run:
 
     async def _give_up(self, deadline: float) -> None:
         """Outcomes of what the deadline cut off."""
-        cut = {index for task, index in self._tasks.items()}
+        cut = set(self._tasks.values())
         for task, index in list(self._tasks.items()):
             if task.done() and not task.cancelled() and task.exception() is None:
                 cut.discard(index)
