@@ -144,7 +144,7 @@ class Caller:
     def _failed(self, failure: CallFailure) -> Outcome:
         self.last = failure
         repeatable = is_repeatable(self._target.worker)
-        in_doubt = failure.code in (FailureCode.TIMEOUT, FailureCode.NETWORK)
+        in_doubt = failure.code in (FailureCode.TIMEOUT, FailureCode.NETWORK, FailureCode.INTERNAL)
         return Outcome(None, failure, in_doubt and not repeatable, failure.retryable and repeatable)
 
 

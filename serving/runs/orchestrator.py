@@ -102,7 +102,7 @@ class Orchestrator:
                 plan.to_json() if isinstance(plan, Plan) else plan, self.catalog, max_steps=self.config.max_steps
             )
             findings = tuple(found.to_json() for found in checked.findings)
-            refusals = self._refusals(checked.plan) if checked.plan is not None else ()
+            refusals = self.refusals(checked.plan) if checked.plan is not None else ()
             result = RunResult(run_id=name, query=query, status=RunStatus.REFUSED, findings=findings, refusals=refusals)
             may_run = checked.plan is not None and not refusals
             told = [one.model_dump(mode="json") for one in refusals]
@@ -250,12 +250,13 @@ class Orchestrator:
             raise InputError(f"the plan of run {saved.run_id!r} does not fit the workers given here: {first}")
         if given is not None and Secrets(checked.plan, self.registry).plan(checked.plan) != saved.plan:
             raise InputError(f"the plan given is not that of run {saved.run_id!r}.")
-        refusals = self._refusals(checked.plan)
+        refusals = self.refusals(checked.plan)
         if refusals:
             raise InputError(f"run {saved.run_id!r} cannot go on: " + "; ".join(r.failure.message for r in refusals))
         return checked.plan
 
-    def _refusals(self, plan: Plan) -> tuple[Refusal, ...]:
+    def refusals(self, plan: Plan) -> tuple[Refusal, ...]:
+        """Why a valid plan would not be run; nothing runs."""
         found: list[Refusal] = []
         for index, step in enumerate(plan.steps):
             target = self.registry.get(step.type)

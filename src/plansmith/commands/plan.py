@@ -20,12 +20,18 @@ from plansmith.commands.shared import add_recipe_options, recipe_of, settings_as
 
 if TYPE_CHECKING:
     from plansmith.contract.catalog import Catalog
+    from plansmith.contract.endpoint import Draft
     from plansmith.serving.config import EngineConfig
 
     _Asked = tuple[Path, Path | None, Catalog, EngineConfig]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    add_planner_options(parser)
+
+
+def add_planner_options(parser: argparse.ArgumentParser) -> None:
+    """The query, and which planner is asked."""
     parser.add_argument("query", nargs="?", metavar="QUERY", help="the query, in quotes")
     add_recipe_options(parser, run_too=True)
     parser.add_argument("--model", metavar="DIR", help="an exported planner, in place of --config and --run")
@@ -38,15 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if settings_asked(args):
         return 0
-    if not args.query or not args.query.strip():
-        from plansmith.contract.errors import InputError
-
-        raise InputError('give a query in quotes, e.g. plansmith plan "Is it raining in Rome?" --run out/quickstart')
-    base, adapter, catalog, config = _of_folder(args) if args.model else _of_run(args)
-    from plansmith.serving.local_engine import LocalEngine
-
-    with LocalEngine(base, None if args.base else adapter, config=config) as engine:
-        (draft,) = engine.plan_batch([args.query], catalog, constrained=not args.free)
+    draft, catalog = planned(args)
     if draft.error is not None:
         print(f"plansmith: no plan: {draft.error}", file=sys.stderr)
         return 1
@@ -60,6 +58,20 @@ def run(args: argparse.Namespace) -> int:
     plan = draft.check.plan
     print(plan.canonical(catalog) if plan is not None else draft.text)
     return 0 if draft.check.valid else 1
+
+
+def planned(args: argparse.Namespace) -> tuple[Draft, Catalog]:
+    """Ask the planner that the command line names; its draft, and the catalog that it planned for."""
+    if not args.query or not args.query.strip():
+        from plansmith.contract.errors import InputError
+
+        raise InputError('give a query in quotes, e.g. plansmith plan "Is it raining in Rome?" --run out/quickstart')
+    base, adapter, catalog, config = _of_folder(args) if args.model else _of_run(args)
+    from plansmith.serving.local_engine import LocalEngine
+
+    with LocalEngine(base, None if args.base else adapter, config=config) as engine:
+        (draft,) = engine.plan_batch([args.query], catalog, constrained=not args.free)
+    return draft, catalog
 
 
 def _of_folder(args: argparse.Namespace) -> _Asked:
