@@ -35,6 +35,7 @@ from plansmith.serving.runs.journal import DISPATCHED, RUNNING, Journal, SavedRu
 from plansmith.serving.runs.running import Approve, Run, Setting
 from plansmith.serving.runs.secrecy import Secrets, holds_redacted
 from plansmith.serving.runs.tracing import note, span
+from plansmith.serving.runs.turns import Turns
 from plansmith.serving.workers.base import CallFailure, FailureCode
 from plansmith.serving.workers.registry import Registry
 
@@ -70,6 +71,7 @@ class Orchestrator:
         self.catalog = catalog or registry.catalog
         self._approve = approve
         self._breakers: dict[str, Breaker] = {}
+        self._turns = Turns()
 
     def breaker(self, worker: str) -> Breaker:
         """The circuit breaker of a worker."""
@@ -94,6 +96,7 @@ class Orchestrator:
 
         """
         begun = time.monotonic()
+        await self._turns.take()
         name = run_id or uuid.uuid4().hex
         emit = self._emitter(name, on_event)
         with span("plansmith.run", {"plansmith.run": name}) as on:
@@ -196,7 +199,14 @@ class Orchestrator:
     ) -> RunResult:
         secrets = Secrets(plan, self.registry)
         setting = Setting(
-            self.registry, compile_catalog(self.catalog), self.config, self.breaker, self.journal, self._approve, emit
+            self.registry,
+            compile_catalog(self.catalog),
+            self.config,
+            self.breaker,
+            self.journal,
+            self._approve,
+            emit,
+            self._turns,
         )
         run = Run(result.run_id, plan, setting, secrets)
         run.decisions.update(decisions or {})

@@ -26,6 +26,7 @@ from plansmith.serving.runs.events import EventKind, StepOutcome, StepStatus
 from plansmith.serving.runs.journal import Journal
 from plansmith.serving.runs.secrecy import Secrets, holds_redacted
 from plansmith.serving.runs.tracing import note, span
+from plansmith.serving.runs.turns import Turns
 from plansmith.serving.workers.base import CallableWorker, CallFailure, CallInfo, FailureCode
 from plansmith.serving.workers.registry import Registry
 
@@ -57,6 +58,7 @@ class Setting:
     journal: Journal | None
     approve: Approve | None
     emit: Emit
+    turns: Turns
 
 
 class Run:
@@ -177,6 +179,7 @@ class Run:
         )
 
     async def _step(self, index: int) -> StepOutcome:
+        await self._in.turns.take()
         step = self.plan.steps[index]
         with span("plansmith.step", {"plansmith.run": self.run_id, "plansmith.step": index, "worker": step.type}) as on:
             outcome = await self._prepared(index)

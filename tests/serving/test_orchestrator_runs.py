@@ -19,6 +19,7 @@ from plansmith.contract.catalog import Catalog, Effect
 from plansmith.serving.runs.breaker import Breaker
 from plansmith.serving.runs.config import ApprovalMode, BreakerConfig
 from plansmith.serving.runs.events import EventKind, RunEvent, RunResult, RunStatus, StepStatus
+from plansmith.serving.runs.turns import Turns
 from plansmith.serving.workers.base import CallFailure, FailureCode, WorkerError
 from tests.serving.run_parts import CALM, Made, echo, from_, hangs, orchestrator, raises, step, swallows
 
@@ -335,3 +336,27 @@ def test_every_step_of_a_random_plan_has_one_final_status(data: st.DataObject) -
         bad = any(result.steps[needed].status is not StepStatus.DONE for needed in plan[index].get("after", ()))
         expected = StepStatus.SKIPPED if bad else StepStatus.DONE if fates[index] == "ok" else StepStatus.FAILED
         assert (one.step, one.status) == (index, expected)
+
+
+def test_few_of_many_ready_tasks_work_in_one_turn_of_the_loop_and_all_get_theirs_in_order():
+    async def scene() -> tuple[list[int], list[int]]:
+        turns, order, in_turn = Turns(at_once=3), list[int](), list[int]()
+        count = 0
+
+        async def one(number: int) -> None:
+            nonlocal count
+            await turns.take()
+            order.append(number)
+            count += 1
+
+        tasks = [asyncio.create_task(one(number)) for number in range(20)]
+        tasks[5].cancel()
+        while len(order) < 19:
+            before = count
+            await asyncio.sleep(0)
+            in_turn.append(count - before)
+        return order, in_turn
+
+    order, in_turn = asyncio.run(scene())
+    assert order == [number for number in range(20) if number != 5]
+    assert max(in_turn) <= 3
