@@ -16,6 +16,7 @@ from plansmith.contract.plan import Plan
 from plansmith.contract.replay import RecordedCall
 from plansmith.serving.workers.loading import load_registry
 from plansmith.serving.workers.replayed import replay_registry
+from tests.serving.openai_server import OpenAIServer, completion
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 WAREHOUSE = f"{EXAMPLES / 'warehouse' / 'workers.py'}:REGISTRY"
@@ -78,6 +79,20 @@ def test_json_is_the_whole_run(capsys: pytest.CaptureFixture[str]):
     code, result, said = run(capsys, "--plan", REORDER, "--workers", WAREHOUSE, *ALLOWED, "--yes", "--json")
     assert (code, result["status"], said) == (0, "complete", "")
     assert [step["status"] for step in result["steps"]] == ["done"] * 4
+
+
+def test_with_an_answering_model_the_answer_is_printed_and_goes_into_the_json(capsys: pytest.CaptureFixture[str]):
+    Path("plan.json").write_text('[{"type":"stock_level","args":{"sku":"C-300"}}]')
+    text = json.dumps({"answer": "21 bottles of glue are missing.", "confidence": 0.9})
+    with OpenAIServer(lambda asked: completion(asked, text)) as server:
+        command = ["--plan", "plan.json", "--workers", WAREHOUSE, "--answer", server.url]
+        assert main(["run", *command]) == 2
+        assert "--answer-model NAME" in capsys.readouterr().err
+        assert main(["run", *command, "--answer-model", "m"]) == 0
+        assert capsys.readouterr().out == "21 bottles of glue are missing.\n"
+        code, result, _ = run(capsys, *command, "--answer-model", "m", "--json")
+    assert (code, result["answer"]["confidence"]) == (0, 0.9)
+    assert "Step 0 result: " in server.requests[0].body["messages"][-1]["content"]
 
 
 def test_a_dry_run_shows_order_and_refusals_and_calls_nothing(capsys: pytest.CaptureFixture[str]):

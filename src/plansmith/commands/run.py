@@ -2,8 +2,9 @@
 
 The plan comes from a planner (--run, --config, --model) or from a file (--plan). The workers come from --workers; where
 the planner was trained for another catalog than theirs, their code is put under the planner's entries, if it fits.
-Progress goes to standard error, results to standard output. Every run is written to a journal: --resume ID goes on with
-one that was interrupted or waits for a person, without doing anything twice.
+Progress goes to standard error, results to standard output; with --answer a model's answer in their place. Every run is
+written to a journal: --resume ID goes on with one that was interrupted or waits for a person, without doing anything
+twice.
 
 Exit code 0: every step has a result; 1: some have none, or the plan was refused.
 
@@ -22,6 +23,7 @@ import argparse
 import asyncio
 import json
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,7 @@ from plansmith.contract.errors import InputError
 if TYPE_CHECKING:
     from plansmith.contract.catalog import Catalog
     from plansmith.contract.plan import Json
+    from plansmith.serving.runs.answer import Answer, ModelAnswerer
     from plansmith.serving.runs.config import RunConfig
     from plansmith.serving.runs.events import RunResult
     from plansmith.serving.runs.running import ApprovalRequest
@@ -60,6 +63,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     kept = "where runs are kept (default: out/runs.sqlite); none: nowhere"
     own.add_argument("--journal", metavar="FILE", default="out/runs.sqlite", help=kept)
+    own.add_argument("--answer", metavar="URL", help="OpenAI-compatible endpoint that turns the results into an answer")
+    own.add_argument("--answer-model", metavar="NAME", help="the model's name there")
+    own.add_argument("--answer-key-env", metavar="VAR", help="environment variable that holds its key")
     own.add_argument("--dry-run", action="store_true", help="show the order and what would be refused; call nothing")
     own.add_argument("--json", action="store_true", help="print the whole run as one JSON object")
 
@@ -72,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     registry = _registry(args, catalog)
     if args.dry_run:
         return _dry_run(plan, registry, _config(args))
-    result = asyncio.run(_carry_out(args, plan, registry))
-    _print(result, whole=args.json)
+    result, answer = asyncio.run(_carry_out(args, plan, registry))
+    _print(result, answer, whole=args.json)
     from plansmith.serving.runs.events import RunStatus
 
     return 0 if result.status is RunStatus.COMPLETE else 1
@@ -89,6 +95,8 @@ def _require_one_source(args: argparse.Namespace) -> None:
         raise InputError("say where the workers are: --workers module:attribute, or --replay ROWS.jsonl (one of both).")
     if (args.approve or args.deny) and not args.resume:
         raise InputError("--approve and --deny answer for steps of a stored run; give --resume ID with them.")
+    if args.answer and not args.answer_model:
+        raise InputError("--answer names an endpoint; say which model there: --answer-model NAME.")
     if args.resume and args.dry_run:
         raise InputError("--dry-run shows a plan that has not run; it cannot be used with --resume.")
 
@@ -151,9 +159,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
     return RunConfig(deadline_s=args.deadline, permissions=frozenset(args.allow), approval=mode)
 
 
-async def _carry_out(args: argparse.Namespace, plan: str | None, registry: Registry) -> RunResult:
-    from contextlib import AsyncExitStack
-
+async def _carry_out(args: argparse.Namespace, plan: str | None, registry: Registry) -> tuple[RunResult, Answer | None]:
     from plansmith.serving.runs.journal import Journal
     from plansmith.serving.runs.orchestrator import Orchestrator
     from plansmith.terminal_run import RunDisplay
@@ -171,19 +177,43 @@ async def _carry_out(args: argparse.Namespace, plan: str | None, registry: Regis
 
             asking = ask if sys.stdin.isatty() and not args.json else None
             orchestrator = Orchestrator(registry, _config(args), journal, approve=asking)
+            answerer = _answerer(args, stack)
             if args.resume:
                 said = dict.fromkeys(args.approve, True) | dict.fromkeys(args.deny, False)
-                return await orchestrator.resume(args.resume, approve=said, on_event=display.show)
-            return await orchestrator.run(plan, query=args.query or "", on_event=display.show)
+                result = await orchestrator.resume(args.resume, approve=said, on_event=display.show)
+            else:
+                result = await orchestrator.run(plan, query=args.query or "", on_event=display.show)
+            waits = result.status.value in ("refused", "awaiting_approval")
+            return result, None if answerer is None or waits else await answerer.answer(result)
 
 
-def _print(result: RunResult, *, whole: bool) -> None:
+def _answerer(args: argparse.Namespace, stack: AsyncExitStack) -> ModelAnswerer | None:
+    if not args.answer:
+        return None
+    from plansmith.serving.config import EndpointConfig
+    from plansmith.serving.openai_text import OpenAIText
+    from plansmith.serving.runs.answer import ModelAnswerer
+
+    config = EndpointConfig(url=args.answer, model=args.answer_model, api_key_env=args.answer_key_env)
+    model = OpenAIText(config)
+    stack.push_async_callback(model.release)
+    return ModelAnswerer(model)
+
+
+def _print(result: RunResult, answer: Answer | None, *, whole: bool) -> None:
     if whole:
-        print(result.model_dump_json())
+        told = None if answer is None else answer.model_dump(mode="json")
+        print(json.dumps(result.model_dump(mode="json") | {"answer": told}, ensure_ascii=False))
         return
     findings = [f"{f['severity']}: {f['fault']} at {f['path'] or 'the plan'}: {f['message']}" for f in result.findings]
     for line in [*findings, *(() if findings else result.missing)]:
         print(line, file=sys.stderr)
+    if answer is not None:
+        print(answer.text or f"no answer: {answer.error}")
+        sure = "" if answer.confidence is None else f"confidence {answer.confidence:g}, "
+        print(f"{sure}{answer.cut} results cut, {answer.completion_tokens} tokens", file=sys.stderr)
+        print(f"run {result.run_id}: {result.status.value}, {result.seconds:.2f} s", file=sys.stderr)
+        return
     print(json.dumps({str(step): value for step, value in result.results.items()}, ensure_ascii=False, indent=1))
     print(f"run {result.run_id}: {result.status.value}, {result.seconds:.2f} s", file=sys.stderr)
     waiting = [str(one.step) for one in result.steps if one.status.value == "awaiting_approval"]
