@@ -151,7 +151,7 @@ def test_a_dead_endpoint_fails_what_was_asked_and_a_wrong_key_is_unusable_input(
 ):
     path = config()
     assert command("queries", path) == 0
-    assert command("teach", path, "--teach.give_up_after=2") == 3
+    assert command("teach", path, "--teach.give_up_after=2", "--teacher.endpoint.concurrency=1") == 3
     assert "last 2 requests all failed" in capsys.readouterr().err
     assert manifest(tmp_path).outcomes.failed >= 2
     with OpenAIServer(lambda _: failure(401, "bad key")) as server:
