@@ -129,6 +129,52 @@ class TextModel(Protocol):
         ...
 
 
+class ToolCall(NamedTuple):
+    """A call that a model asks for, as it wrote it."""
+
+    id: str
+    """Empty where the endpoint gave none."""
+    name: str
+    arguments: str
+    """JSON text, as far as the model can write it."""
+
+
+class Turn(NamedTuple):
+    """What a model does next in a conversation with tools."""
+
+    text: str
+    """What it says besides its calls; empty on error."""
+    calls: tuple[ToolCall, ...]
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    finish_reason: FinishReason
+    error: str | None = None
+
+
+class ChatModel(TextModel, Protocol):
+    """A model that can also ask for calls; whoever asks makes them and answers."""
+
+    async def turn(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]],
+        *,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+    ) -> Turn:
+        """Go on with a conversation.
+
+        Args:
+            messages: in OpenAI's form, with `tool_calls` and `tool` messages.
+            tools: in OpenAI's form; none allows no call.
+            temperature: None: the model's own.
+            max_tokens: None: the model's own limit.
+
+        """
+        ...
+
+
 class Executor(Protocol):
     """Runs one step whose references are already resolved."""
 

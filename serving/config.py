@@ -70,6 +70,7 @@ class OtherModel(StrEnum):
 
 _OWN_FIELDS = (
     *("model", "messages", "prompt", "stream", "n", "response_format", "structured_outputs", "json_schema"),
+    *("tools", "tool_choice"),
     *("temperature", "top_p", "seed", "stop", "logprobs", "top_logprobs"),
 )
 

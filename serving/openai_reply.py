@@ -12,7 +12,7 @@ import math
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
-from plansmith.contract.endpoint import TokenLogprob
+from plansmith.contract.endpoint import TokenLogprob, ToolCall
 from plansmith.contract.records import FinishReason
 from plansmith.serving.config import Route
 from plansmith.serving.openai_request import Asked, estimate_tokens
@@ -61,6 +61,8 @@ class Event(StrEnum):
     """answers whose token counts cannot be (0 for some text, more than the limit); they are estimated"""
     OTHER_MODEL = "other_model"
     """answers that name another model than was asked"""
+    BAD_TOOL_CALLS = "bad_tool_calls"
+    """tool calls in no usable form; they are left out"""
     NO_LOGPROBS = "no_logprobs"
     """answers without the log-probabilities that were asked for"""
 
@@ -85,6 +87,8 @@ class Reply(NamedTuple):
     logprobs: tuple[TokenLogprob, ...] | None
     events: tuple[Event, ...]
     """What was odd about it."""
+    calls: tuple[ToolCall, ...] = ()
+    """Calls that the model asks for."""
 
 
 def read_reply(content: bytes, asked: Asked, route: Route) -> Reply:
@@ -93,14 +97,16 @@ def read_reply(content: bytes, asked: Asked, route: Route) -> Reply:
     choice = _choice(body)
     events: list[Event] = []
     finish = _finish_reason(choice, events)
-    said = "" if finish is FinishReason.ERROR else _text(choice, route, events)
+    calls = _tool_calls(choice, events) if "tools" in asked.body else ()
+    said = "" if finish is FinishReason.ERROR else _text(choice, route, events, calls)
     text = plain_text(said)
     if text != said:
         events.append(Event.BAD_UNICODE)
     logprobs = _logprobs(choice, route)
     if logprobs is None and "logprobs" in asked.body:
         events.append(Event.NO_LOGPROBS)
-    prompt, completion = _usage(body, text, asked, logprobs, events)
+    written = text + "".join(call.name + call.arguments for call in calls)
+    prompt, completion = _usage(body, written, asked, logprobs, events)
     model = body.get("model")
     asked_model = cast("str", asked.body["model"])
     if isinstance(model, str) and not _same_model(asked_model, model):
@@ -113,6 +119,7 @@ def read_reply(content: bytes, asked: Asked, route: Route) -> Reply:
         model=plain_text(model) if isinstance(model, str) else None,
         logprobs=logprobs,
         events=tuple(events),
+        calls=calls,
     )
 
 
@@ -144,7 +151,7 @@ def _choice(body: dict[str, Any]) -> dict[str, Any]:
     raise UnusableReplyError(Event.NO_CHOICES, f"status 200 without choices{reason}")
 
 
-def _text(choice: dict[str, Any], route: Route, events: list[Event]) -> str:
+def _text(choice: dict[str, Any], route: Route, events: list[Event], calls: tuple[ToolCall, ...]) -> str:
     if route is Route.COMPLETIONS:
         content, refusal = choice.get("text"), None
     else:
@@ -157,7 +164,7 @@ def _text(choice: dict[str, Any], route: Route, events: list[Event]) -> str:
         events.append(Event.REFUSAL)
         return refusal
     if content is None:
-        events.append(Event.NO_CONTENT)
+        events.extend(() if calls else (Event.NO_CONTENT,))
         return ""
     if isinstance(content, list):
         parts = [cast("dict[str, Any]", part).get("text") for part in cast("list[Any]", content) if _is_object(part)]
@@ -165,6 +172,28 @@ def _text(choice: dict[str, Any], route: Route, events: list[Event]) -> str:
     if not isinstance(content, str):
         raise UnusableReplyError(Event.NO_CHOICES, f"status 200 with text of an unknown form: {content!r:.80}")
     return content
+
+
+def _tool_calls(choice: dict[str, Any], events: list[Event]) -> tuple[ToolCall, ...]:
+    """The calls of a chat answer; arguments that came as an object are written as the text they should have been."""
+    message: Any = choice.get("message")
+    listed: Any = cast("dict[str, Any]", message).get("tool_calls") if isinstance(message, dict) else None
+    if listed is None:
+        return ()
+    found: list[ToolCall] = []
+    for item in cast("list[Any]", listed) if isinstance(listed, list) else [None]:
+        call = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+        function: Any = call.get("function")
+        fields = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
+        name, arguments, known = fields.get("name"), fields.get("arguments"), call.get("id")
+        if isinstance(arguments, dict):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        if not isinstance(name, str) or not isinstance(arguments, str | None):
+            events.append(Event.BAD_TOOL_CALLS)
+            continue
+        id_ = plain_text(known) if isinstance(known, str) else ""
+        found.append(ToolCall(id_, plain_text(name), plain_text(arguments or "")))
+    return tuple(found)
 
 
 def _finish_reason(choice: dict[str, Any], events: list[Event]) -> FinishReason:

@@ -122,6 +122,23 @@ def text_request(
     return Asked(_with_options(fields, plain, temperature, seed), _estimate_messages(messages))
 
 
+def turn_request(
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]],
+    config: EndpointConfig,
+    *,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+) -> Asked:
+    """A request for the next turn of a conversation with tools; what is given replaces the config's."""
+    fields: dict[str, Any] = {"messages": list(messages)}
+    if tools:
+        fields |= {"tools": list(tools), "tool_choice": "auto"}
+    changed = {"top_logprobs": None} | ({} if max_tokens is None else {"max_tokens": max_tokens})
+    asked = _with_options(fields, config.model_copy(update=changed), temperature, None)
+    return Asked(asked, estimate_tokens(_dumps(fields)))
+
+
 def _estimate_messages(messages: Sequence[Message]) -> int:
     return sum(estimate_tokens(message["content"]) for message in messages)
 
