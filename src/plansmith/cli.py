@@ -28,6 +28,7 @@ COMMANDS = {
     "model": "trim a base model's vocabulary; export a trained planner for servers",
     "plan": "one plan for a query of yours, with a model that you trained",
     "run": "a query from plan to results: plan it, check it, call the workers",
+    "react": "a query answered by a ReAct agent, turn by turn: the baseline of plans",
     "eval": "ask any planner for plans of test items; report of accuracy, faults and cost",
     "score": "metrics of plans made by anything, from files",
     "compare": "gate: is a new planner as good as an earlier one?",

@@ -43,7 +43,7 @@ class RunDisplay:
 
     def show(self, event: RunEvent) -> None:
         """Take an event in."""
-        if self._quiet or event.step is None:
+        if self._quiet or event.step is None or event.worker is None:
             return
         state = _state(event)
         more = event.message or (f"{event.failure.code}: {event.failure.message}" if event.failure else "")

@@ -20,11 +20,11 @@ FAST = RetryConfig(max_attempts=1, initial_s=0, max_s=0, jitter_s=0)
 CALM = ReActConfig(retries=FAST, deadline_s=30)
 
 
-def call(name: str, arguments: Any = None, id: str | None = "") -> dict[str, Any]:
+def call(name: str, arguments: Any = None, id_: str | None = "") -> dict[str, Any]:
     """One tool call; `arguments` that are no text are written as JSON."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
     made = {"type": "function", "function": {"name": name, "arguments": text}}
-    return made if id is None else {"id": id or f"id_{abs(hash((name, text)))}", **made}
+    return made if id_ is None else {"id": id_ or f"id_{abs(hash((name, text)))}", **made}
 
 
 def final(answer: str = "Done.", **more: Any) -> dict[str, Any]:
