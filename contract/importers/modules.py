@@ -1,8 +1,10 @@
 """A Python module, by import name or by file, into a catalog of its functions.
 
-`module` or `file.py` takes the public functions that it defines, in their order; `module:attribute` or
-`file.py:attribute` takes that attribute: a list of functions and workers, a mapping of names to functions, one
-function, or a `Catalog`. Importing runs the module's code, so name only modules that you would run.
+`module` or `file.py` takes its registry where it has one, else its decorated workers where it has some, else the public
+functions that it defines, in their order; `module:attribute` or `file.py:attribute` takes that attribute: a registry, a
+list of functions and workers, a mapping of names to functions, one function, or a `Catalog`. What a registry and a
+decorated worker are is told by their shape (`catalog`, `worker`), since they are another stage's. Importing runs the
+module's code, so name only modules that you would run.
 """
 
 from __future__ import annotations
@@ -38,9 +40,10 @@ def catalog_from_module(spec: str | Path, *, name: str | None = None, notes: Not
     """
     where, attribute = split_spec(str(spec))
     module = load_module(where)
-    found = _public_functions(module, where) if attribute is None else _attribute(module, attribute, where)
-    if isinstance(found, Catalog):
-        return found if name is None else Catalog(name, found.workers)
+    found = _public(module, where, notes) if attribute is None else _attribute(module, attribute, where)
+    known = found if isinstance(found, Catalog) else _catalog_of(found)
+    if known is not None:
+        return known if name is None else Catalog(name, known.workers)
     return catalog_from_functions(
         name or module.__name__.rpartition(".")[2], _workers(found, str(spec), notes), notes=notes
     )
@@ -91,12 +94,21 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _public_functions(module: ModuleType, where: str) -> list[Any]:
+def _public(module: ModuleType, where: str, notes: Notes | None) -> Any:
+    """A module's only registry, or its decorated workers, or its functions."""
     names = cast(
         "Iterable[str]", getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
     )
     values = [getattr(module, name, None) for name in names]
-    found = [v for v in values if isinstance(v, Worker) or (inspect.isfunction(v) and v.__module__ == module.__name__)]
+    registries = [value for value in values if _catalog_of(value) is not None]
+    if len(registries) == 1:
+        return registries[0]
+    functions = [value for value in values if inspect.isfunction(value) and value.__module__ == module.__name__]
+    workers = [value for value in values if _entry_of(value) is not None]
+    if workers and notes is not None:
+        for function in functions:
+            notes.add("is no worker, and is left out beside those that are", f"function {function.__name__!r}")
+    found = workers or functions
     if not found:
         raise InputError(f"module {where!r} defines no public function. Name a list of functions: '{where}:ATTRIBUTE'.")
     return found
@@ -112,6 +124,18 @@ def _attribute(module: ModuleType, attribute: str, where: str) -> Any:
     return value
 
 
+def _catalog_of(value: Any) -> Catalog | None:
+    """The catalog of a registry; None for anything else."""
+    found = None if isinstance(value, type | ModuleType) else getattr(value, "catalog", None)
+    return found if isinstance(found, Catalog) else None
+
+
+def _entry_of(value: Any) -> Worker | None:
+    """The entry of a worker, decorated or not; None for anything else."""
+    found = value if isinstance(value, Worker) else getattr(value, "worker", None)
+    return found if isinstance(found, Worker) else None
+
+
 def _workers(found: Any, spec: str, notes: Notes | None) -> list[Worker]:
     """The functions of an attribute as workers; a mapping's keys are their names."""
     if isinstance(found, Mapping):
@@ -123,6 +147,6 @@ def _workers(found: Any, spec: str, notes: Notes | None) -> list[Worker]:
     if not pairs:
         raise InputError(f"{spec!r} holds no functions.")
     for _, value in pairs:
-        if not isinstance(value, Worker) and not callable(value):
+        if _entry_of(value) is None and not callable(value):
             raise InputError(f"{spec!r} must hold functions or workers, found {short(value)}.")
-    return [v if isinstance(v, Worker) else worker_from_function(v, name=name, notes=notes) for name, v in pairs]
+    return [_entry_of(v) or worker_from_function(v, name=name, notes=notes) for name, v in pairs]

@@ -6,7 +6,6 @@ Data only; an orchestrator takes one and every run of it obeys it.
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -73,10 +72,10 @@ class RunConfig(BaseModel):
     """What the caller may do; a plan with a worker that needs more is refused before anything runs."""
     approval: ApprovalMode = ApprovalMode.ASK
     """What happens at a worker that needs a person's word."""
+    answer_share: float = Field(default=0.2, ge=0, lt=1)
+    """Share of the deadline kept for the answer, where the orchestrator has somebody who makes it."""
     min_confidence: float = Field(default=0.0, ge=0, le=1)
     """Answers below it are marked for a person."""
-    journal: Path | None = None
-    """File of the journal; None keeps none."""
     max_result_bytes: int = Field(default=1 << 20, ge=1)
     """Largest result of a step as JSON; a larger one is a failure, never cut."""
     show_values: bool = False

@@ -110,6 +110,30 @@ class Refusal(BaseModel):
     failure: CallFailure
 
 
+class Answer(BaseModel):
+    """What the user is told."""
+
+    model_config = _FROZEN
+
+    text: str
+    """Empty where there is none."""
+    confidence: float | None = None
+    """The model's own, from 0 to 1; None where no model wrote it."""
+    by_model: bool
+    for_person: bool
+    """Whether a person should look: low confidence, no answer, or steps without results."""
+    missing: tuple[str, ...] = ()
+    """What the run has no result for, and why."""
+    cut: int = 0
+    """Results that the model saw in part only."""
+    asked: int = 0
+    """How often the model was asked."""
+    error: str | None = None
+    """Why there is no answer."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
 class RunResult(BaseModel):
     """How a run ended."""
 
@@ -130,6 +154,8 @@ class RunResult(BaseModel):
     """What a person misses in the results, a sentence for each step without one."""
     abandoned: int = 0
     """Calls that did not end when they were cancelled and that nobody waits for."""
+    answer: Answer | None = None
+    """What the user is told; None where nobody makes answers, nothing ran, or the run waits for a person."""
     seconds: float = 0.0
 
     @property

@@ -19,6 +19,7 @@ from plansmith.contract.check import check_plan
 from plansmith.contract.compiled import compile_catalog
 from plansmith.contract.errors import InputError
 from plansmith.contract.plan import Json, Plan
+from plansmith.serving.runs.answer import Answerer, TemplateAnswerer
 from plansmith.serving.runs.breaker import Breaker
 from plansmith.serving.runs.calls import is_repeatable
 from plansmith.serving.runs.config import RunConfig
@@ -54,6 +55,7 @@ class Orchestrator:
         *,
         catalog: Catalog | None = None,
         approve: Approve | None = None,
+        answerer: Answerer | None = None,
     ) -> None:
         """Take what all runs share.
 
@@ -63,6 +65,7 @@ class Orchestrator:
             journal: makes runs outlive the process; whoever opened it closes it.
             catalog: what planners may call, where that is more than the registry; its own catalog otherwise.
             approve: asks a person about calls of workers that need it.
+            answerer: makes the answer of a run that has ended, complete or not; None: runs have none.
 
         """
         self.registry = registry
@@ -70,6 +73,7 @@ class Orchestrator:
         self.journal = journal
         self.catalog = catalog or registry.catalog
         self._approve = approve
+        self._answerer = answerer
         self._breakers: dict[str, Breaker] = {}
         self._turns = Turns()
 
@@ -113,7 +117,9 @@ class Orchestrator:
             if checked.plan is None or refusals:
                 result = result.model_copy(update={"missing": _why_refused(result)})
             else:
-                result = await self._go(result, checked.plan, begun + (deadline_s or self.config.deadline_s), emit)
+                deadline = begun + (deadline_s or self.config.deadline_s)
+                result = await self._go(result, checked.plan, self._stop(begun, deadline), emit)
+                result = await self._answered(result, deadline, emit)
             result = result.model_copy(update={"seconds": time.monotonic() - begun})
             note(on, "status", result.status)
             emit(EventKind.RUN_FINISHED, status=result.status, seconds=result.seconds)
@@ -154,7 +160,9 @@ class Orchestrator:
             deadline = begun + (deadline_s or self.config.deadline_s)
             with span("plansmith.run", {"plansmith.run": run_id}) as on:
                 emit(EventKind.RUN_STARTED, message="resumed")
-                result = await self._go(result, plan_of, deadline, emit, saved=saved, decisions=approve)
+                stop = self._stop(begun, deadline)
+                result = await self._go(result, plan_of, stop, emit, saved=saved, decisions=approve)
+                result = await self._answered(result, deadline, emit)
                 result = result.model_copy(update={"seconds": time.monotonic() - begun})
                 note(on, "status", result.status)
                 emit(EventKind.RUN_FINISHED, status=result.status, seconds=result.seconds)
@@ -186,6 +194,26 @@ class Orchestrator:
             if not task.done():
                 task.cancel()
                 await asyncio.wait((task,))
+
+    def _stop(self, begun: float, deadline: float) -> float:
+        """When the steps must have ended, so that there is time for an answer."""
+        return deadline if self._answerer is None else deadline - self.config.answer_share * (deadline - begun)
+
+    async def _answered(self, result: RunResult, deadline: float, emit: Callable[..., None]) -> RunResult:
+        """The result with its answer; a list of the results where the answer does not come in time."""
+        if self._answerer is None or result.status is RunStatus.AWAITING_APPROVAL:
+            return result
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                answer = await self._answerer.answer(result)
+        except TimeoutError:
+            listed = await TemplateAnswerer().answer(result)
+            told = {"for_person": True, "error": "no answer came before the run's time was over."}
+            answer = listed.model_copy(update=told)
+        if answer.confidence is not None and answer.confidence < self.config.min_confidence:
+            answer = answer.model_copy(update={"for_person": True})
+        emit(EventKind.ANSWER, status="for_person" if answer.for_person else "given")
+        return result.model_copy(update={"answer": answer})
 
     async def _go(
         self,

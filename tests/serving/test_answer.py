@@ -14,12 +14,13 @@ from plansmith.serving.config import EndpointConfig
 from plansmith.serving.openai_text import OpenAIText
 from plansmith.serving.runs.answer import Answer, ModelAnswerer, TemplateAnswerer
 from plansmith.serving.runs.config import RunConfig
-from plansmith.serving.runs.events import RunResult
+from plansmith.serving.runs.events import EventKind, RunEvent, RunResult, RunStatus
 from plansmith.serving.runs.orchestrator import Orchestrator
 from plansmith.serving.workers.base import WorkerError
 from plansmith.serving.workers.decorator import worker
 from plansmith.serving.workers.registry import Registry
 from tests.serving.openai_server import Asked, OpenAIServer, Reply, completion
+from tests.serving.run_parts import Made, hangs
 
 
 @worker(effect="read")
@@ -124,3 +125,51 @@ def test_the_empty_plan_has_an_answer_too():
     answer, requests = ask(ran(), says(GOOD))
     assert answer.text
     assert "There were no steps." in requests[0].body["messages"][-1]["content"]
+
+
+class Slow:
+    """An answerer that never comes to an end."""
+
+    async def answer(self, run: RunResult) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+class Sure:
+    def __init__(self, confidence: float) -> None:
+        self.confidence = confidence
+        self.asked = 0
+
+    async def answer(self, run: RunResult) -> Answer:
+        self.asked += 1
+        return Answer(text=f"{len(run.steps)} steps", confidence=self.confidence, by_model=True, for_person=False)
+
+
+def test_an_orchestrator_with_an_answerer_gives_the_answer_and_tells_it():
+    events: list[RunEvent] = []
+    orchestrator = Orchestrator(Registry("w", [weather_get]), RunConfig(min_confidence=0.5), answerer=Sure(0.4))
+    plan = [{"type": "weather_get", "args": {"city": "Oslo"}}]
+    result = asyncio.run(orchestrator.run(plan, query="Weather?", on_event=events.append))
+    assert result.answer is not None
+    assert (result.answer.text, result.answer.for_person) == ("1 steps", True)
+    assert [event.kind for event in events][-2:] == [EventKind.ANSWER, EventKind.RUN_FINISHED]
+    assert events[-2].status == "for_person"
+
+
+def test_an_answer_that_does_not_come_in_time_is_a_list_of_the_results():
+    orchestrator = Orchestrator(Registry("w", [weather_get]), RunConfig(), answerer=Slow())
+    plan = [{"type": "weather_get", "args": {"city": "Oslo"}}]
+    result = asyncio.run(orchestrator.run(plan, query="Weather?", deadline_s=1.0))
+    assert result.answer is not None
+    assert (result.answer.by_model, result.answer.for_person) == (False, True)
+    assert "Oslo" in result.answer.text
+    assert "time was over" in (result.answer.error or "")
+
+
+def test_steps_leave_time_for_the_answer_and_a_refused_plan_has_none():
+    sure = Sure(1.0)
+    orchestrator = Orchestrator(Registry("w", [Made("stuck", hangs)]), RunConfig(), answerer=sure)
+    result = asyncio.run(orchestrator.run([{"type": "stuck", "args": {}}], deadline_s=1.0))
+    assert (result.status, result.answer and result.answer.text) == (RunStatus.FAILED, "1 steps")
+    refused = asyncio.run(orchestrator.run([{"type": "nope", "args": {}}]))
+    assert (refused.answer, sure.asked) == (None, 1)

@@ -34,7 +34,7 @@ from plansmith.contract.errors import InputError
 if TYPE_CHECKING:
     from plansmith.contract.catalog import Catalog
     from plansmith.contract.plan import Json
-    from plansmith.serving.runs.answer import Answer, ModelAnswerer
+    from plansmith.serving.runs.answer import ModelAnswerer
     from plansmith.serving.runs.config import RunConfig
     from plansmith.serving.runs.events import RunResult
     from plansmith.serving.runs.running import ApprovalRequest
@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     registry = _registry(args, catalog)
     if args.dry_run:
         return _dry_run(plan, registry, _config(args))
-    result, answer = asyncio.run(_carry_out(args, plan, registry))
-    _print(result, answer, whole=args.json)
+    result = asyncio.run(_carry_out(args, plan, registry))
+    _print(result, whole=args.json)
     from plansmith.serving.runs.events import RunStatus
 
     return 0 if result.status is RunStatus.COMPLETE else 1
@@ -159,7 +159,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
     return RunConfig(deadline_s=args.deadline, permissions=frozenset(args.allow), approval=mode)
 
 
-async def _carry_out(args: argparse.Namespace, plan: str | None, registry: Registry) -> tuple[RunResult, Answer | None]:
+async def _carry_out(args: argparse.Namespace, plan: str | None, registry: Registry) -> RunResult:
     from plansmith.serving.runs.journal import Journal
     from plansmith.serving.runs.orchestrator import Orchestrator
     from plansmith.terminal_run import RunDisplay
@@ -176,15 +176,12 @@ async def _carry_out(args: argparse.Namespace, plan: str | None, registry: Regis
                 return await display.ask(request.step, request.worker, json.dumps(request.args, ensure_ascii=False))
 
             asking = ask if sys.stdin.isatty() and not args.json else None
-            orchestrator = Orchestrator(registry, _config(args), journal, approve=asking)
             answerer = _answerer(args, stack)
+            orchestrator = Orchestrator(registry, _config(args), journal, approve=asking, answerer=answerer)
             if args.resume:
                 said = dict.fromkeys(args.approve, True) | dict.fromkeys(args.deny, False)
-                result = await orchestrator.resume(args.resume, approve=said, on_event=display.show)
-            else:
-                result = await orchestrator.run(plan, query=args.query or "", on_event=display.show)
-            waits = result.status.value in ("refused", "awaiting_approval")
-            return result, None if answerer is None or waits else await answerer.answer(result)
+                return await orchestrator.resume(args.resume, approve=said, on_event=display.show)
+            return await orchestrator.run(plan, query=args.query or "", on_event=display.show)
 
 
 def _answerer(args: argparse.Namespace, stack: AsyncExitStack) -> ModelAnswerer | None:
@@ -200,11 +197,11 @@ def _answerer(args: argparse.Namespace, stack: AsyncExitStack) -> ModelAnswerer 
     return ModelAnswerer(model)
 
 
-def _print(result: RunResult, answer: Answer | None, *, whole: bool) -> None:
+def _print(result: RunResult, *, whole: bool) -> None:
     if whole:
-        told = None if answer is None else answer.model_dump(mode="json")
-        print(json.dumps(result.model_dump(mode="json") | {"answer": told}, ensure_ascii=False))
+        print(json.dumps(result.model_dump(mode="json"), ensure_ascii=False))
         return
+    answer = result.answer
     findings = [f"{f['severity']}: {f['fault']} at {f['path'] or 'the plan'}: {f['message']}" for f in result.findings]
     for line in [*findings, *(() if findings else result.missing)]:
         print(line, file=sys.stderr)
