@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -44,6 +46,8 @@ class WebConfig(BaseModel):
     """Time limit of a call, redirects included."""
     redirects: int = Field(default=3, ge=0)
     """Most redirects that are followed."""
+    ca_file: Path | None = None
+    """PEM file of authorities to trust in place of the system's, e.g. your company's; None trusts the system's."""
 
 
 class Page(BaseModel):
@@ -154,7 +158,8 @@ async def _fetch(parts: SplitResult, address: str, config: WebConfig) -> Page | 
     target = parts._replace(netloc=f"{shown}{port}", fragment="").geturl()
     headers = {"Host": f"{parts.hostname}{port}", "Accept-Encoding": "identity", "User-Agent": "plansmith"}
     extensions = {"sni_hostname": parts.hostname}
-    client = httpx2.AsyncClient(trust_env=False, follow_redirects=False, timeout=config.timeout_s)
+    trust: Any = ssl.create_default_context(cafile=str(config.ca_file)) if config.ca_file is not None else True
+    client = httpx2.AsyncClient(trust_env=False, follow_redirects=False, timeout=config.timeout_s, verify=trust)
     try:
         async with client, client.stream("GET", target, headers=headers, extensions=extensions) as response:
             place = response.headers.get("location")
