@@ -29,6 +29,7 @@ COMMANDS = {
     "plan": "one plan for a query of yours, with a model that you trained",
     "run": "a query from plan to results: plan it, check it, call the workers",
     "react": "a query answered by a ReAct agent, turn by turn: the baseline of plans",
+    "serve": "a planner over HTTP: plans, runs with live events, OpenAI-compatible, metrics, a page",
     "eval": "ask any planner for plans of test items; report of accuracy, faults and cost",
     "score": "metrics of plans made by anything, from files",
     "compare": "gate: is a new planner as good as an earlier one?",
@@ -51,6 +52,10 @@ EXTRAS = {
     "tensorboard": "board",
     "mcp": "mcp",
     "pyarrow": "data",
+    "fastapi": "gateway",
+    "uvicorn": "gateway",
+    "prometheus_client": "gateway",
+    "starlette": "gateway",
 }
 """Import name of an optional package, and the extra that brings it."""
 _PIPE_CLOSED = 141
