@@ -55,10 +55,14 @@ async def serve(gateway: Gateway) -> None:
     shown = f"[{host}]" if ":" in host else host
     print(f"listening on http://{shown}:{port}", file=sys.stderr, flush=True)
     # uvicorn raises the signal that ended it once more when all is done; it has been heeded by then
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, _heeded) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         await server.serve(sockets=[bound])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         bound.close()
+
+
+def _heeded(number: int, frame: FrameType | None) -> None:
+    del number, frame

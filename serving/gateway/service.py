@@ -208,7 +208,9 @@ class Service:
                 self._require_answered(planned)
                 if planned.draft is None:
                     return self._ended(self._refused(running, planned, query, caller))
-                plan = planned.draft.check.plan
+                assert planned.draft.check.plan is not None
+                plan = planned.draft.check.plan.to_json()
+                running.tell("plan", {"plan": plan})
             running.steps_begun = True
             orchestrator = self.orchestrator(caller.key)
             left = max(0.05, deadline - time.monotonic())

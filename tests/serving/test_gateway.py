@@ -311,7 +311,17 @@ def test_a_runs_events_come_as_they_happen_and_the_result_last():
             assert response.headers["content-type"].startswith("text/event-stream")
             events = events_of(response.iter_lines())
     assert [kind for kind, _ in events] == [
-        *("run", "attempt", "run_started", "plan_ready", "step_started", "step_finished", "run_finished", "result"),
+        *(
+            "run",
+            "attempt",
+            "plan",
+            "run_started",
+            "plan_ready",
+            "step_started",
+            "step_finished",
+            "run_finished",
+            "result",
+        ),
     ]
     assert {data["run_id"] for kind, data in events if "run_id" in data} == {events[0][1]["run_id"]}
     assert events[-1][1]["status"] == "complete"
