@@ -234,7 +234,7 @@ function showRunResponse(found) {
   showRungs(found.rungs);
   showWaiting(found);
   for (const one of found.refusals) fail(one.worker + ": " + one.failure.message);
-  if (found.status === "refused" && !found.refusals.length) fail("There is no valid plan: " + found.missing.join(" "));
+  if (found.status === "refused" && !found.refusals.length) fail(found.findings.length ? "There is no valid plan; the findings below say why." : "There is no valid plan: " + found.missing.join(" "));
   $("raw").textContent = JSON.stringify(found, null, 1);
 }
 
