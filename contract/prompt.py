@@ -6,6 +6,7 @@ a catalog (prefix caching when serving, shared-prefix training). Nothing changes
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -51,6 +52,11 @@ class PromptIds(NamedTuple):
 
     prefix: list[int]
     suffix: list[int]
+
+
+def ids_digest(ids: Iterable[int]) -> str:
+    """Sha256 of token ids, as 64 hex digits: says whether two sides see the same tokens."""
+    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()
 
 
 class Tokenizer(Protocol):

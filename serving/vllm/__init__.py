@@ -1,0 +1,1 @@
+"""vLLM as a process behind a planner; reached over HTTP, never imported."""
