@@ -75,10 +75,10 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, list[
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
     assert heard.wait(120)
-    found = re.search(r"http://\S+", "".join(said))
+    found = re.search(r"listening on (http://\S+)", "".join(said))
     assert found is not None, "".join(said)
     try:
-        yield process, found.group(), said
+        yield process, found[1], said
     finally:
         process.kill()
         process.wait(20)
@@ -158,3 +158,31 @@ def test_what_cannot_be_served_is_said(
 
 async def _nothing() -> None:
     return
+
+
+def test_a_vllm_that_dies_under_load_is_errors_then_recovery_without_a_restart_of_the_gateway(tmp_path: Path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "llama"}')
+    (model / "model.safetensors").write_bytes(b"")
+    (model / "catalog.json").write_text((ROOT / "examples/assistant/catalog.json").read_text(encoding="utf-8"))
+    stand_in = str(ROOT / "tests" / "serving" / "stand_in")
+    server = {"model": str(model), "env": {"STAND_IN": "dies", "PYTHONPATH": stand_in}, "backoff_s": 0.5}
+    config = {"planner": {"kind": "vllm", "server": server}, "gateway": {"port": 0, "ready": {"every_s": 0.2}}}
+    (tmp_path / "serve.yaml").write_text(json.dumps(config))
+    with serving("--config", str(tmp_path / "serve.yaml")) as (process, url, said), httpx2.Client(timeout=30) as client:
+
+        def plan(query):
+            return client.post(f"{url}/v1/plans", json={"query": query})
+
+        until(lambda: client.get(f"{url}/readyz").status_code == 200)
+        assert plan("Hello.").json()["valid"]
+        assert plan("die now").json()["error"]["code"] == "planner_unavailable"
+        assert client.get(f"{url}/readyz").status_code == 503
+        refused = plan("Hello.")
+        assert (refused.status_code, "vLLM is" in refused.json()["error"]["message"]) == (503, True)
+        until(lambda: client.get(f"{url}/readyz").status_code == 200)
+        assert plan("Hello.").json()["valid"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0
+    assert any("vLLM died" in line for line in said)

@@ -31,14 +31,23 @@ import torch
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 
 from plansmith import __version__
+from plansmith.contract.catalog import Catalog
 from plansmith.contract.errors import InputError, PlansmithError
 from plansmith.contract.plan import Plan
 from plansmith.contract.progress import Progress
-from plansmith.contract.prompt import PROMPT_VERSION, encode_prompt, encode_target, prompt_hash, render, stop_id
+from plansmith.contract.prompt import (
+    PROMPT_VERSION,
+    encode_prompt,
+    encode_target,
+    ids_digest,
+    prompt_hash,
+    render,
+    stop_id,
+)
 from plansmith.contract.store import file_hash, write_text
 from plansmith.data.build import DataSet
 from plansmith.training.checkpoint import Card, read_card
-from plansmith.training.export_card import ExportCard, Form, Parity, Weights
+from plansmith.training.export_card import ExportCard, Form, Parity, PromptProbe, Weights
 from plansmith.training.files import (
     CARD_NAME,
     TERMS_FILES,
@@ -56,6 +65,7 @@ _TOKENIZER_FILES = (
 )
 _ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")
 _SAMPLES = 4
+_PROBE_QUERY = "Is it ready?"
 _TOLERANCE = 1e-4
 """Largest difference of a logit in float32, as a share of the largest logit."""
 
@@ -284,6 +294,7 @@ def _card(source: Source, card: Card, form: Form, dtype: str, parity: Parity | N
     ids = stop_ids(source.base, tokenizer)
     name = _base_name(card)
     manifest, catalog = source.data.manifest, source.data.catalog
+    text_prompt = _text_is_enough(source, tokenizer)
     return ExportCard(
         form=form,
         plansmith=__version__,
@@ -296,7 +307,8 @@ def _card(source: Source, card: Card, form: Form, dtype: str, parity: Parity | N
         prompt_hash=card.prompt_hash,
         prompt_version=PROMPT_VERSION,
         prompt="chat" if tokenizer.chat_template else "plain",
-        text_prompt=_text_is_enough(source, tokenizer),
+        text_prompt=text_prompt,
+        probe=_probe(catalog, tokenizer) if text_prompt else None,
         stop_tokens={str(tokenizer.convert_ids_to_tokens(index)): index for index in ids},
         data=manifest.files,
         data_source=manifest.source,
@@ -307,6 +319,12 @@ def _card(source: Source, card: Card, form: Form, dtype: str, parity: Parity | N
         training=card.model_copy(update={"base": name, "inputs": card.inputs.model_copy(update={"base": name})}),
         files={},
     )
+
+
+def _probe(catalog: Catalog, tokenizer: Any) -> PromptProbe:
+    ids = encode_prompt(_PROBE_QUERY, catalog, tokenizer)
+    whole = [*ids.prefix, *ids.suffix]
+    return PromptProbe(query=_PROBE_QUERY, tokens=len(whole), digest=ids_digest(whole), first=tuple(whole[:8]))
 
 
 def _text_is_enough(source: Source, tokenizer: Any) -> bool:

@@ -48,6 +48,17 @@ class Parity(Record):
     """Places at which both have the same likeliest token."""
 
 
+class PromptProbe(Record):
+    """A prompt and its trained tokens, so that a server's tokens can be checked where there is no tokenizer."""
+
+    query: str
+    tokens: int
+    digest: str
+    """`contract.prompt.ids_digest` of the ids."""
+    first: tuple[int, ...]
+    """The first ids."""
+
+
 class ExportCard(Record):
     """What an export is; stands in it as `plansmith.json`."""
 
@@ -69,6 +80,8 @@ class ExportCard(Record):
     """`chat`: the prompt is put into the tokenizer's chat template; `plain`: it is plain text after bos."""
     text_prompt: bool
     """Whether a server that is sent the prompt as text, and adds what its tokenizer adds, sees the trained tokens."""
+    probe: PromptProbe | None = None
+    """Of a server that is sent text; None where text is not enough."""
     stop_tokens: dict[str, int]
     """Tokens that end a plan; training ended its plans with the first."""
     data: dict[str, str]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -32,6 +33,8 @@ class TokenProbe(NamedTuple):
     """`ids_digest` of the ids."""
     first: tuple[int, ...] = ()
     """The first ids, for the message where they differ."""
+    special: bool = True
+    """Whether the server is to add what its tokenizer adds (bos), as it does to a prompt that is sent as text."""
 
 
 class Parity(StrEnum):
@@ -50,9 +53,19 @@ class Proof(NamedTuple):
     """The plan that warmed it up."""
 
 
-def probe_of(query: str, ids: Sequence[int]) -> TokenProbe:
+def probe_of_export(folder: Path) -> TokenProbe | None:
+    """The probe that an export wrote into its card (`plansmith.json`); None where it wrote none."""
+    try:
+        card: Any = json.loads((folder / "plansmith.json").read_text(encoding="utf-8"))
+        found = card["probe"]
+        return TokenProbe(found["query"], found["tokens"], found["digest"], tuple(found["first"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def probe_of(query: str, ids: Sequence[int], *, special: bool = True) -> TokenProbe:
     """The probe of a prompt whose ids are known."""
-    return TokenProbe(query, len(ids), ids_digest(ids), tuple(ids[:8]))
+    return TokenProbe(query, len(ids), ids_digest(ids), tuple(ids[:8]), special)
 
 
 async def prove(planner: OpenAIPlanner, catalog: Catalog, probe: TokenProbe | None) -> Proof:
@@ -88,7 +101,7 @@ async def _tokens(planner: OpenAIPlanner, catalog: Catalog, probe: TokenProbe) -
 
     prompt = render(probe.query, catalog)
     parts = urlsplit(planner.config.url)
-    body = {"model": planner.config.model, "prompt": prompt.prefix + prompt.suffix, "add_special_tokens": True}
+    body = {"model": planner.config.model, "prompt": prompt.prefix + prompt.suffix, "add_special_tokens": probe.special}
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=30) as client:
             response = await client.post(f"{parts.scheme}://{parts.netloc}/tokenize", json=body)

@@ -43,6 +43,8 @@ class VllmConfig(BaseModel):
     """Longest prompt and plan together, in tokens; None: what catalog, query and plan need, rounded up."""
     max_plan_tokens: int = Field(default=512, ge=16)
     """Token limit of one plan."""
+    max_steps: int = Field(default=8, ge=1, le=64)
+    """Most steps that the plan grammar allows."""
     query_tokens: int = Field(default=1024, ge=16)
     """Room for the query, in tokens, where `max_model_len` is None."""
     backend: Backend = Backend.AUTO

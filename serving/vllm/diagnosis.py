@@ -88,7 +88,7 @@ _TABLE = (
     ),
 )
 _ERROR = re.compile(r"\b(\w*(?:Error|Exception|Interrupt)): (.+)")
-_KILLED = {-9: "it was killed (SIGKILL); on a machine short of memory that is the system's doing"}
+_KILLED = "it was killed (SIGKILL); on a machine short of memory that is the system's doing"
 
 
 def likely_cause(lines: Sequence[str], returncode: int | None) -> str:
@@ -103,10 +103,10 @@ def likely_cause(lines: Sequence[str], returncode: int | None) -> str:
     for known in _TABLE:
         if known.pattern.search(text):
             return known.cause
+    if returncode in (-9, 137):
+        return _KILLED
     errors = _ERROR.findall(text)
     if errors:
         kind, message = errors[-1]
         return f"its last error was {kind}: {message[:300]}"
-    if returncode in _KILLED:
-        return _KILLED[returncode]
     return f"it ended with code {returncode} and named no error" if returncode is not None else "it named no error"

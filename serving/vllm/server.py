@@ -73,10 +73,12 @@ class VllmServer:
         self.proof: Proof | None = None
         self.deaths = 0
         self._tokenizer, self._told = tokenizer, told
-        ids = encode_prompt(PROBE_QUERY, catalog, tokenizer) if tokenizer is not None else None
-        plain = tokenizer is not None and not tokenizer.chat_template
-        self._probe = probe_of(PROBE_QUERY, [*ids.prefix, *ids.suffix]) if ids is not None and plain else probe
-        self._prefix_tokens = len(ids.prefix) if ids is not None else len(render("", catalog).prefix.encode()) // 2
+        self._prefix_tokens = len(render("", catalog).prefix.encode()) // 2
+        self._probe = probe
+        if tokenizer is not None:
+            ids = encode_prompt(PROBE_QUERY, catalog, tokenizer)
+            self._prefix_tokens = len(ids.prefix)
+            self._probe = _probe_of_ids([*ids.prefix, *ids.suffix], tokenizer)
         self._port = config.port or _free_port()
         self._name, self._adapter = config.name, config.adapter
         self._seen = {config.adapter.resolve()} if config.adapter is not None else set[Path]()
@@ -195,6 +197,7 @@ class VllmServer:
             model=name,
             route=Route.COMPLETIONS,
             max_tokens=self.config.max_plan_tokens,
+            max_steps=self.config.max_steps,
             concurrency=256,
             retries=0,  # a request that killed the server shall not kill the next one too
         )
@@ -277,6 +280,14 @@ class VllmServer:
                     cause = str(error).partition("\n")[0]
                     self.state, self.cause = ServerState.DEAD, cause
                     self._told(f"vLLM did not come back: {cause}")
+
+
+def _probe_of_ids(ids: list[int], tokenizer: Tokenizer) -> TokenProbe | None:
+    """The probe of prompts that go out as ids: the text's own tokens, since bos is among the ids already."""
+    if tokenizer.chat_template:
+        return None
+    without = ids[1:] if ids and ids[0] == tokenizer.bos_token_id else ids
+    return probe_of(PROBE_QUERY, without, special=False)
 
 
 def _free_port() -> int:

@@ -12,6 +12,7 @@ from plansmith.serving.config import EndpointConfig, EngineConfig
 from plansmith.serving.gateway.config import GatewayConfig
 from plansmith.serving.react.config import ReActConfig
 from plansmith.serving.runs.config import RunConfig
+from plansmith.serving.vllm.config import VllmConfig
 
 
 class LocalPlanner(Settings):
@@ -41,8 +42,17 @@ class UrlPlanner(Settings):
 
     kind: Literal["url"] = "url"
     endpoint: EndpointConfig
+    export: Path | None = None
+    """The exported planner that it serves: its catalog is taken, and the server's tokens are held against it."""
     canary: bool = True
-    """Prove at the start that the endpoint decodes under a schema; it does not start otherwise."""
+    """Prove at the start that the endpoint decodes under a schema and plans; nothing is served otherwise."""
+
+
+class VllmPlanner(Settings):
+    """A planner in a vLLM server that is started, watched and ended from here."""
+
+    kind: Literal["vllm"] = "vllm"
+    server: VllmConfig
 
 
 class RecordedPlanner(Settings):
@@ -53,7 +63,7 @@ class RecordedPlanner(Settings):
     """JSONL, `{"query", "plan" | "text"}`."""
 
 
-PlannerConfig = Annotated[LocalPlanner | UrlPlanner | RecordedPlanner, Field(discriminator="kind")]
+PlannerConfig = Annotated[LocalPlanner | UrlPlanner | VllmPlanner | RecordedPlanner, Field(discriminator="kind")]
 
 
 class AgentConfig(Settings):

@@ -14,7 +14,7 @@ from plansmith.contract.endpoint import Planner
 from plansmith.contract.errors import InputError
 
 if TYPE_CHECKING:
-    from plansmith.serve_config import LocalPlanner, RecordedPlanner, ServeConfig, UrlPlanner
+    from plansmith.serve_config import LocalPlanner, RecordedPlanner, ServeConfig, UrlPlanner, VllmPlanner
     from plansmith.serving.gateway.service import Parts
 
 
@@ -77,7 +77,9 @@ async def open_planner(config: ServeConfig, catalog: Catalog | None, stack: Asyn
     if found.kind == "local":
         return await _local(found, stack)
     if found.kind == "url":
-        return await _by_url(found, stack)
+        return await _by_url(found, catalog, stack)
+    if found.kind == "vllm":
+        return await _in_vllm(found, catalog, stack)
     return _recorded(found, catalog)
 
 
@@ -114,14 +116,49 @@ def _of_run(directory: Path) -> tuple[Path, Path | None, Catalog, Any]:
     return base.path, adapter, Catalog.load(line.path / "catalog.json"), line.recipe.engine
 
 
-async def _by_url(config: UrlPlanner, stack: AsyncExitStack) -> Opened:
+async def _by_url(config: UrlPlanner, catalog: Catalog | None, stack: AsyncExitStack) -> Opened:
     from plansmith.serving.openai_planner import OpenAIPlanner
+    from plansmith.serving.vllm.checks import probe_of_export, prove
 
-    planner = await stack.enter_async_context(OpenAIPlanner(config.endpoint))
-    if config.canary:
-        _say(f"asking {config.endpoint.url} whether it decodes under a schema")
-        await planner.require_constraint()
-    return Opened(planner, None)
+    own = Catalog.load(config.export / "catalog.json") if config.export is not None else None
+    tokenizer = _tokenizer(config.export, config.export) if config.export is not None else None
+    planner = await stack.enter_async_context(OpenAIPlanner(config.endpoint, tokenizer=tokenizer))
+    asked = catalog or own
+    if config.canary and asked is not None:
+        _say(f"checking {config.endpoint.url}")
+        probe = probe_of_export(config.export) if config.export is not None else None
+        proof = await prove(planner, asked, probe)
+        _say(f"constraints hold, tokens: {proof.parity.value}")
+    return Opened(planner, own)
+
+
+async def _in_vllm(config: VllmPlanner, catalog: Catalog | None, stack: AsyncExitStack) -> Opened:
+    from plansmith.serving.vllm.checks import probe_of_export
+    from plansmith.serving.vllm.server import VllmServer
+
+    folder = config.server.adapter or config.server.model
+    own = catalog or Catalog.load(folder / "catalog.json")
+    tokenizer = _tokenizer(config.server.model, folder)
+    server = VllmServer(config.server, own, tokenizer=tokenizer, probe=probe_of_export(folder), told=_say)
+    return Opened(await stack.enter_async_context(server), own)
+
+
+def _tokenizer(folder: Path, exported: Path) -> Any:
+    """The tokenizer of a folder, where text is not enough for the export beside it; None: prompts go out as text."""
+    import importlib.util
+
+    card = exported / "plansmith.json"
+    needed = card.is_file() and not json.loads(card.read_text(encoding="utf-8")).get("text_prompt", True)
+    if not needed:
+        return None
+    if importlib.util.find_spec("transformers") is None:
+        raise InputError(
+            f"prompts for {str(exported)!r} go out as token ids, since its server would make others of the text; "
+            "install the extra local for that, or export merged weights."
+        )
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder))
 
 
 def _recorded(config: RecordedPlanner, catalog: Catalog | None) -> Opened:

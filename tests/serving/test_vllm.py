@@ -364,5 +364,5 @@ def test_the_cause_is_said_in_words(log: str, cause: str):
 
 
 def test_without_an_error_the_code_is_all_there_is_to_say():
-    assert "killed" in likely_cause([], -9)
+    assert "killed" in likely_cause(["WARNING OSError: [Errno 24] Too many open files"], 137)
     assert "code 7" in likely_cause(["INFO"], 7)

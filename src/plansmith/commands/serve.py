@@ -1,13 +1,14 @@
 """Serve a planner over HTTP: plans, runs with live events, an OpenAI-compatible route, metrics, a page to try it.
 
-The planner is a model on this machine (--run, --model) or an endpoint (--url, e.g. vLLM); with --workers queries are
-run as well. Keys are made with --new-key; without keys only this machine is let in. SIGTERM and Ctrl-C let what runs
-end.
+The planner is a model in this process (--run, --model), in a vLLM server that is started here (--vllm), or behind an
+endpoint that runs already (--url, with --model for the folder that it serves). With --workers queries are run as well.
+Keys are made with --new-key; without keys only this machine is let in. SIGTERM and Ctrl-C let what runs end.
 
 Examples:
   plansmith serve --run out/quickstart --workers examples/assistant/workers.py:REGISTRY
   plansmith serve --model out/planner --gateway.port 9000
-  plansmith serve --url http://localhost:8000/v1 --url-model planner --catalog out/planner/catalog.json
+  plansmith serve --vllm out/planner --vllm-python ~/vllm/bin/python
+  plansmith serve --url http://localhost:8000/v1 --url-model planner --model out/planner
   plansmith serve --config examples/deploy/serve.yaml --gateway.limits.concurrency 32
   plansmith serve --new-key alice
 """
@@ -33,6 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="what is served, YAML")
     parser.add_argument("--run", metavar="DIR", help="a finished run, e.g. out/quickstart")
     parser.add_argument("--model", metavar="DIR", help="an exported planner")
+    parser.add_argument("--vllm", metavar="DIR", help="an exported planner, in a vLLM server that is started here")
+    parser.add_argument("--adapter", metavar="DIR", help="an exported adapter for --model or --vllm, then its base")
+    parser.add_argument("--vllm-python", metavar="FILE", help="the interpreter that has vLLM (default: this one)")
     parser.add_argument("--url", help="an OpenAI-compatible endpoint of a planner of ours (its completions route)")
     parser.add_argument("--url-model", metavar="NAME", default="planner", help="the planner's name there")
     parser.add_argument("--catalog", metavar="C.json", help="the workers that plans may call")
@@ -74,25 +78,34 @@ def _config(args: argparse.Namespace) -> ServeConfig:
     from plansmith.contract.settings import load_settings
     from plansmith.serve_config import ServeConfig
 
-    given = [name for name in ("run", "model", "url") if getattr(args, name)]
-    if len(given) > 1:
-        raise InputError(f"--{given[0]} and --{given[1]} are two planners; give one.")
-    if not given and not args.config:
-        raise InputError("say what to serve: --run DIR, --model DIR, --url URL, or --config FILE.")
-    if given and args.config:
-        raise InputError(f"--config names the planner already; leave out --{given[0]}, or write it into the file.")
-    flags: list[str] = []
-    if args.run or args.model:
-        name = given[0]
-        flags.append(f"--planner={json.dumps({'kind': 'local', name: getattr(args, name)})}")
-    elif args.url:
-        endpoint = {"url": args.url, "model": args.url_model, "route": "completions"}
-        flags.append(f"--planner={json.dumps({'kind': 'url', 'endpoint': endpoint})}")
+    planner = _planner(args)
+    if planner is None and not args.config:
+        raise InputError("say what to serve: --run DIR, --model DIR, --vllm DIR, --url URL, or --config FILE.")
+    if planner is not None and args.config:
+        raise InputError("--config names the planner already; leave the flag out, or write it into the file.")
+    flags = [f"--planner={json.dumps(planner)}"] if planner is not None else []
     if args.catalog:
         flags.append(f"--catalog={args.catalog}")
     if args.workers:
         flags.append(f"--workers={json.dumps(args.workers)}")
     return load_settings(ServeConfig, args.config, [*flags, *args.settings])
+
+
+def _planner(args: argparse.Namespace) -> dict[str, object] | None:
+    """The planner that the flags name, as the config has it."""
+    given = [name for name in ("run", "vllm", "url", "model") if getattr(args, name)]
+    if len(given) > 1 and given != ["url", "model"]:
+        raise InputError(f"--{given[0]} and --{given[1]} are two planners; give one.")
+    if not given:
+        return None
+    if args.adapter and given[0] not in ("model", "vllm"):
+        raise InputError(f"--adapter belongs to --model or --vllm; it cannot be used with --{given[0]}.")
+    if given[0] == "url":
+        endpoint = {"url": args.url, "model": args.url_model, "route": "completions"}
+        return {"kind": "url", "endpoint": endpoint, "export": args.model}
+    if given[0] == "vllm":
+        return {"kind": "vllm", "server": {"model": args.vllm, "adapter": args.adapter, "python": args.vllm_python}}
+    return {"kind": "local", given[0]: getattr(args, given[0]), "adapter": args.adapter}
 
 
 def _new_key(name: str) -> int:
