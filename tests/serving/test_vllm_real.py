@@ -76,7 +76,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sliding_window=64,
         layer_types=["sliding_attention", "full_attention"],
         max_position_embeddings=2048,
-        initializer_range=0.3,
+        initializer_range=0.05,
         query_pre_attn_scalar=64,
         pad_token_id=0,
         eos_token_id=1,
