@@ -30,6 +30,24 @@ Allowed = Callable[[Sequence[RowMatcher | None]], Tensor]
 """From the matchers of the rows to the tokens that may come next, bool [B,V]."""
 
 
+@dataclass(slots=True)
+class Counts:
+    """What a decoder has done since it was made."""
+
+    prefix_tokens: int = 0
+    """Tokens of catalogs' prompts that went through the model; a prefix that was kept costs none."""
+    prompt_tokens: int = 0
+    """Tokens of the prompts' other part (the query) that went through the model."""
+    passes: int = 0
+    """Forward passes of batches."""
+    row_passes: int = 0
+    """The same, a row of a batch counted by itself: what a query alone would have cost."""
+    tokens: int = 0
+    """Tokens written, stop tokens not counted."""
+    forced: int = 0
+    """Those of them that the grammar left no choice about; they cost no pass of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampler:
     """How a row's tokens are drawn."""
@@ -65,11 +83,13 @@ class Row:
     """Cache slots filled."""
     finish: FinishReason | None = None
     error: str | None = None
+    forced: int = 0
+    """Tokens of `output` that the grammar forced."""
 
     def begin(self) -> None:
         """Write what the grammar forces at the very start."""
         if self.matcher is not None:
-            self._write(self.matcher.forced())
+            self._force(self.matcher.forced())
 
     def accept(self, token: int) -> None:
         """Take the chosen token, then what the grammar forces after it."""
@@ -78,7 +98,12 @@ class Row:
             return
         self._write([token])
         if self.finish is None and self.matcher is not None:
-            self._write(self.matcher.forced())
+            self._force(self.matcher.forced())
+
+    def _force(self, tokens: list[int]) -> None:
+        before = len(self.output)
+        self._write(tokens)
+        self.forced += len(self.output) - before
 
     def fail(self, error: str) -> None:
         self.finish, self.error = FinishReason.ERROR, error
@@ -108,11 +133,13 @@ class Decoder:
         self._batch_size = batch_size
         self._prefill_tokens = prefill_tokens
         self._cache = RowCache(batch_size, model.num_layers)
+        self.counts = Counts()
 
     @torch.inference_mode()
     def run_prefix(self, ids: Sequence[int]) -> SharedPrefix:
         """Keys and values of a prompt prefix, computed in pieces of at most `prefill_tokens`."""
         cache = RowCache(1, self._model.num_layers)
+        self.counts.prefix_tokens += len(ids)
         for start in range(0, len(ids), self._prefill_tokens):
             self._forward(cache, None, [0], [start], [ids[start : start + self._prefill_tokens]])
         return cache.take_prefix(len(ids))
@@ -175,15 +202,22 @@ class Decoder:
             if row is None:
                 return
             if row.finish is not None:
+                self._count(row)
                 finished(row)
                 continue
             waiting += len(row.pending)
             active.append(row)
 
+    def _count(self, row: Row) -> None:
+        self.counts.tokens += len(row.output)
+        self.counts.forced += row.forced
+
     def _advance(self, prefix: SharedPrefix, active: list[Row]) -> None:
         """One pass over what is pending, then one token for every row whose prompt is through."""
         pieces = [row.pending[: self._prefill_tokens] for row in active]
         hidden_BD = self._forward(self._cache, prefix, range(len(active)), [row.used for row in active], pieces)
+        self.counts.passes += 1
+        self.counts.row_passes += len(active)
         for row, piece in zip(active, pieces, strict=True):
             row.used += len(piece)
             del row.pending[: len(piece)]
@@ -222,6 +256,7 @@ class Decoder:
             row = active[index]
             if row.finish is None and wanted(row):
                 continue
+            self._count(row)
             last = active.pop()
             if last is not row:
                 self._cache.move(len(active), index, last.used)

@@ -11,10 +11,12 @@ For laptops, CI and validation; a busy endpoint is better served by vLLM.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +34,7 @@ from plansmith.contract.grammar import plan_schema
 from plansmith.contract.prompt import encode_prompt, encode_target
 from plansmith.contract.records import FinishReason
 from plansmith.serving.config import EngineConfig
-from plansmith.serving.decoding import Decoder, Row, Sampler
+from plansmith.serving.decoding import Counts, Decoder, Row, Sampler
 from plansmith.serving.grammar_masks import GrammarMasks, PlanGrammar, RowMatcher
 from plansmith.serving.model_loading import PlannerModel, load_planner_model
 from plansmith.serving.ragged_attention import SharedPrefix
@@ -170,6 +172,45 @@ class LocalEngine:
             self._queue.put(request)
             return await asyncio.wrap_future(request.future)
 
+    async def stream(
+        self, query: str, catalog: Catalog, *, constrained: bool = True, temperature: float = 0.0, seed: int = 0
+    ) -> AsyncGenerator[str | Draft]:
+        """Plan one query and give its text as it is written, the draft last; closing the generator ends the row.
+
+        Raises:
+            As `plan`.
+
+        """
+        loop = asyncio.get_running_loop()
+        _require_temperature(temperature)
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+
+        def put(piece: str | None) -> None:
+            with suppress(RuntimeError):  # the loop of a caller who has gone may be closed
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        request = Request(query, catalog, constrained, temperature, seed, on_text=put)
+        request.future.add_done_callback(lambda _: put(None))
+        async with self._places.setdefault(loop, asyncio.Semaphore(self.config.queue_size)):
+            self._start_worker()
+            self._queue.put(request)
+            try:
+                while (piece := await pieces.get()) is not None:
+                    yield piece
+                yield request.future.result()
+            finally:
+                request.future.cancel()
+
+    @property
+    def waiting(self) -> int:
+        """`plan` and `stream` calls that have not begun."""
+        return self._queue.waiting
+
+    @property
+    def counts(self) -> Counts:
+        """What was computed since the engine was made; a copy."""
+        return dataclasses.replace(self._decoder.counts)
+
     def close(self) -> None:
         """End the worker thread; plans that are not done fail with `EngineClosedError`."""
         self._queue.close()
@@ -257,6 +298,7 @@ class LocalEngine:
     def _row(self, request: Request, state: _CatalogState) -> Row:
         ids = encode_prompt(request.query, request.catalog, self._model.tokenizer)
         num_prompt = state.prefix.length + len(ids.suffix)
+        self._decoder.counts.prompt_tokens += len(ids.suffix)
         matcher = self._grammar_of(request.catalog, state).start() if request.constrained else None
         limit = min(self.config.max_new_tokens, self._model.max_positions - num_prompt)
         row = Row(
@@ -284,6 +326,8 @@ class LocalEngine:
             )
 
     def _wanted(self, row: Row) -> bool:
+        if row.request.on_text is not None:
+            row.request.tell(self._text(row.output), whole=False)
         return not (self._queue.closed or row.request.future.cancelled())
 
     def _finished(self, row: Row) -> None:
@@ -293,6 +337,7 @@ class LocalEngine:
             return
         request = row.request
         text = "" if row.finish is FinishReason.ERROR else self._text(row.output)
+        request.tell(text, whole=True)
         draft = Draft(
             query=request.query,
             text=text,

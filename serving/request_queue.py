@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -34,8 +35,21 @@ class Request:
     """0 takes the likeliest token each time."""
     seed: int = 0
     """Of the request's own random numbers, where the temperature is above 0."""
+    on_text: Callable[[str], None] | None = None
+    """Gets the text as it is written, whole characters at a time, in the worker's thread."""
+    told: int = 0
+    """Characters that it was given."""
     future: Future[Draft] = field(default_factory=Future[Draft])
     started: float = field(default_factory=perf_counter)
+
+    def tell(self, text: str, *, whole: bool) -> None:
+        """Pass on what is new of the text; while it is not whole, what may be half a character waits."""
+        if self.on_text is None:
+            return
+        text = text if whole else text.rstrip("\ufffd")
+        if len(text) > self.told:
+            self.on_text(text[self.told :])
+            self.told = len(text)
 
     def answer(self, draft: Draft) -> None:
         """Hand the draft to the caller, if there still is one."""
@@ -59,6 +73,11 @@ class RequestQueue:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun."""
+        return len(self._requests)
 
     def put(self, request: Request) -> None:
         """Add a request; raises `EngineClosedError` after `close`."""
