@@ -9,11 +9,15 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plansmith.contract.catalog import Effect
+from plansmith.contract.catalog import Catalog, Effect
+from plansmith.serving.config import EngineConfig
+from plansmith.serving.gateway.service import Parts
+from plansmith.serving.local_engine import LocalEngine
 from plansmith.serving.runs.answer import TemplateAnswerer
 from plansmith.serving.runs.journal import Journal
 from plansmith.serving.workers.base import CallInfo, WorkerError
@@ -183,3 +187,20 @@ CONTRAST = """() => {
   }
   return faint;
 }"""
+
+
+def test_a_real_local_engine_plans_behind_the_page(browser: Any, qwen: Path, catalog: Catalog):
+    """The model is tiny and random: its plans are cut or odd, but they come from real decoding under the grammar."""
+    engine = LocalEngine(qwen, config=EngineConfig(max_new_tokens=120, max_steps=2, device="cpu"))
+    try:
+        with served(Parts(planner=engine, catalog=catalog)) as gateway:
+            shown = Page(browser, gateway)
+            until(shown.page, "document.getElementById('state').dataset.ready === 'yes'")
+            assert shown.page.is_hidden("#run"), "without workers there is nothing to run"
+            shown.ask("Weather in Paris for three days?", "plan")
+            shown.wait("#rungs-part:not([hidden])")
+            assert int(shown.text("#rungs tbody td >> nth=2").split(" + ")[0]) > 50
+            assert catalog.names[0] in shown.text("#catalog")
+            assert engine.counts.passes > 0
+    finally:
+        engine.close()
