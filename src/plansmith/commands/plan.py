@@ -7,6 +7,7 @@ Examples:
   plansmith plan "Do I need an umbrella in Lisbon tomorrow?" --config configs/quickstart.yaml
   plansmith plan "Do I need an umbrella in Lisbon tomorrow?" --run out/quickstart --free
   plansmith plan "Do I need an umbrella in Lisbon tomorrow?" --model planner   (what plansmith model export wrote)
+  plansmith plan "Is it raining in Rome?" --url http://localhost:8000/v1 --catalog planner/catalog.json
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ def add_planner_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="DIR", help="an exported planner, in place of --config and --run")
     parser.add_argument("--adapter", metavar="DIR", help="an adapter for --model, which is then its base")
     parser.add_argument("--catalog", metavar="C.json", help="the workers of --model (default: its own catalog.json)")
+    parser.add_argument("--url", help="a planner behind an OpenAI-compatible endpoint; needs --catalog")
+    parser.add_argument("--url-model", metavar="NAME", default="planner", help="its name there (default: planner)")
+    chat = "ask --url in a conversation: for models that were not trained here"
+    parser.add_argument("--url-chat", action="store_true", help=chat)
+    parser.add_argument("--url-key-env", metavar="VAR", help="environment variable that holds the key of --url")
     parser.add_argument("--free", action="store_true", help="decode without the plan grammar")
     parser.add_argument("--base", action="store_true", help="ask the base model, without the adapter")
 
@@ -66,12 +72,43 @@ def planned(args: argparse.Namespace) -> tuple[Draft, Catalog]:
         from plansmith.contract.errors import InputError
 
         raise InputError('give a query in quotes, e.g. plansmith plan "Is it raining in Rome?" --run out/quickstart')
+    if args.url:
+        return _by_url(args)
     base, adapter, catalog, config = _of_folder(args) if args.model else _of_run(args)
     from plansmith.serving.local_engine import LocalEngine
 
     with LocalEngine(base, None if args.base else adapter, config=config) as engine:
         (draft,) = engine.plan_batch([args.query], catalog, constrained=not args.free)
     return draft, catalog
+
+
+def _by_url(args: argparse.Namespace) -> tuple[Draft, Catalog]:
+    """A planner behind an endpoint; needs neither torch nor a model on this machine."""
+    import asyncio
+
+    from plansmith.contract.catalog import Catalog
+    from plansmith.contract.errors import InputError
+    from plansmith.serving.config import EndpointConfig, Route
+    from plansmith.serving.openai_planner import OpenAIPlanner
+
+    given = [
+        f"--{name}"
+        for name in ("config", "run", "model", "adapter", "name", "out", "seed", "base")
+        if getattr(args, name)
+    ]
+    if given or args.settings:
+        raise InputError(f"--url is a planner of its own; {(given or args.settings)[0]} cannot be used with it.")
+    if not args.catalog:
+        raise InputError("--url needs the workers that plans may call: --catalog C.json.")
+    catalog = Catalog.load(args.catalog)
+    route = Route.CHAT if args.url_chat else Route.COMPLETIONS
+    endpoint = EndpointConfig(url=args.url, model=args.url_model, route=route, api_key_env=args.url_key_env, retries=2)
+
+    async def ask() -> Draft:
+        async with OpenAIPlanner(endpoint) as planner:
+            return await planner.plan(args.query, catalog, constrained=not args.free)
+
+    return asyncio.run(ask()), catalog
 
 
 def _of_folder(args: argparse.Namespace) -> _Asked:
