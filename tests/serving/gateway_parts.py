@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -157,3 +159,15 @@ def events_of(response_lines: Iterator[str]) -> list[tuple[str, Any]]:
         elif line.startswith("data: "):
             found.append((kind, json.loads(line.removeprefix("data: "))))
     return found
+
+
+def until(condition: Any, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def key(name: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    plain = f"psk-{name}-secret"
+    return plain, {"name": name, "sha256": hashlib.sha256(plain.encode()).hexdigest(), **more}

@@ -7,14 +7,17 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from plansmith.contract.catalog import Effect
 from plansmith.serving.config import EndpointConfig
 from plansmith.serving.openai_text import OpenAIText
 from plansmith.serving.react.agent import ReActAgent
 from plansmith.serving.react.config import ReActConfig
 from plansmith.serving.react.state import AgentResult
 from plansmith.serving.runs.config import RetryConfig
+from plansmith.serving.workers.base import CallInfo, WorkerError
 from plansmith.serving.workers.registry import Registry
 from tests.serving.openai_server import Asked, Behaviour, OpenAIServer, Reply, completion
+from tests.serving.run_parts import Made
 
 FAST = RetryConfig(max_attempts=1, initial_s=0, max_s=0, jitter_s=0)
 CALM = ReActConfig(retries=FAST, deadline_s=30)
@@ -106,3 +109,31 @@ def tool_names(asked: Asked) -> list[str]:
 
 
 Script = Callable[[Asked], Reply]
+
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+GOOD = json.dumps({"answer": "From what is known: rain.", "confidence": 0.5})
+
+
+async def weather(args: dict[str, Any], info: CallInfo) -> Any:
+    if args["city"] == "Atlantis":
+        raise WorkerError("NOT_FOUND", "there is no city 'Atlantis'.")
+    return {"city": args["city"], "summary": "rain", "degrees": 7.5}
+
+
+def registry(*more: Made) -> Registry:
+    return Registry("w", [Made("weather_get", weather, args=CITY, effect=Effect.READ), *more])
+
+
+def oslo(city: str = "Oslo") -> dict[str, Any]:
+    return call("weather_get", {"city": city})
+
+
+def closing(asked: Asked) -> Reply | None:
+    """The reply to a request for an answer without tools; None for a turn."""
+    return completion(asked, GOOD) if "response_format" in asked.body else None
