@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from plansmith import __version__
 from plansmith.cli import COMMANDS, main, split_settings
+from plansmith.doctor import PACKAGES
 from plansmith.rundir import RunDirectory
 
 ROOT = Path(__file__).parent.parent
@@ -239,6 +241,11 @@ def test_score_prints_the_metrics_of_two_files(tmp_path: Path, capsys: Captured)
     assert (score["items"], score["only_in_reference"], score["only_in_candidate"]) == (2, 1, 1)
     assert set(score["metrics"]["exact"]) == {"value", "hits", "scored", "unscored", "low", "high"}
     assert score["metrics"]["exact"]["hits"] == 1
+
+
+def test_doctor_looks_for_something_of_every_extra():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(project["optional-dependencies"]) == set(PACKAGES.values()) - {""}
 
 
 def test_doctor_says_what_is_there_and_ends_with_0(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch):

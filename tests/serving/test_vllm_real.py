@@ -55,7 +55,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vllm")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-q"]
-    subprocess.run([*pip, "install", "--no-compile", *PACKAGES], check=True)
+    done = subprocess.run([*pip, "install", "--no-compile", *PACKAGES], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{' '.join(PACKAGES)} cannot be installed here: {done.stderr.strip()[-300:]}")
     subprocess.run([*pip, "uninstall", "-y", *DO_NOT_LOAD], check=True)
     return folder / "bin" / "python"
 
