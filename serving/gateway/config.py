@@ -43,7 +43,9 @@ class LimitsConfig(BaseModel):
     grace_s: float = Field(default=30.0, ge=0)
     """Seconds that running requests get to end when the gateway is told to stop."""
     recent_runs: int = Field(default=1000, ge=1)
-    """Ended runs that are kept in memory for `GET /v1/runs/{id}`."""
+    """Runs that are kept in memory for `GET /v1/runs/{id}`; older ones are in the journal, where there is one."""
+    recent_bytes: int = Field(default=64 << 20, ge=1024)
+    """Most bytes of JSON that they may have together."""
 
 
 class LadderConfig(BaseModel):

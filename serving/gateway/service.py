@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +24,7 @@ from plansmith.serving.gateway.errors import ErrorCode, GatewayError
 from plansmith.serving.gateway.ladder import Attempt, FallbackAgent, Ladder, Outcome, Planned
 from plansmith.serving.gateway.metrics import Metrics
 from plansmith.serving.gateway.readiness import Readiness
-from plansmith.serving.gateway.running import Running
+from plansmith.serving.gateway.running import RecentRuns, Running
 from plansmith.serving.gateway.wire import PlanResponse, RunResponse, RunState, of_result, of_saved
 from plansmith.serving.runs.answer import Answerer
 from plansmith.serving.runs.config import RunConfig
@@ -81,7 +80,7 @@ class Service:
         )
         self.stopping = False
         self._orchestrators: dict[frozenset[str], Orchestrator] = {}
-        self._recent: OrderedDict[str, RunResponse] = OrderedDict()
+        self._recent = RecentRuns(config.limits.recent_runs, config.limits.recent_bytes)
         self._tasks: set[asyncio.Task[RunResponse]] = set()
 
     def deadline(self, caller: Caller, asked: float | None) -> float:
@@ -130,7 +129,7 @@ class Service:
         self._require(query, caller)
         running = Running(f"{caller.key.name}-{uuid.uuid4().hex}")
         deadline = self.deadline(caller, deadline_s)
-        self._keep(
+        self._recent.keep(
             RunResponse(run_id=running.run_id, request_id=caller.request_id, query=query, status=RunState.RUNNING)
         )
         return self._begin(running, self._run(running, query, plan, caller, deadline, agent), query, caller)
@@ -186,7 +185,7 @@ class Service:
                 reason = (
                     "the caller went away before a step had begun" if task.cancelled() else "it was not carried out"
                 )
-                self._keep(gone.model_copy(update={"request_id": caller.request_id, "missing": (reason,)}))
+                self._recent.keep(gone.model_copy(update={"request_id": caller.request_id, "missing": (reason,)}))
 
         running.task.add_done_callback(ended)
         return running
@@ -318,14 +317,8 @@ class Service:
         self.metrics.runs.labels(response.status).inc()
         for step in response.steps:
             self.metrics.steps.labels(step.status).inc()
-        self._keep(response)
+        self._recent.keep(response)
         return response
-
-    def _keep(self, response: RunResponse) -> None:
-        self._recent[response.run_id] = response
-        self._recent.move_to_end(response.run_id)
-        while len(self._recent) > self.config.limits.recent_runs:
-            self._recent.popitem(last=False)
 
 
 def _no_run(run_id: str) -> GatewayError:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from plansmith.serving.gateway.admission import KeyRing, Place, Places, Rates, new_key
 from plansmith.serving.gateway.config import KeyConfig, LimitsConfig
 from plansmith.serving.gateway.errors import ErrorCode, GatewayError
+from plansmith.serving.gateway.running import RecentRuns
+from plansmith.serving.gateway.wire import RunResponse, RunState
 
 
 def test_a_new_key_opens_the_ring_and_nothing_near_it_does():
@@ -139,3 +141,15 @@ def test_a_place_is_not_waited_for_beyond_the_deadline():
         assert places.under_way == 0
 
     asyncio.run(work())
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 400)), max_size=60))
+def test_recent_runs_stay_within_both_limits_and_the_last_is_there_where_it_fits(kept: list[tuple[int, int]]):
+    recent = RecentRuns(most=5, most_bytes=2000)
+    for number, size in kept:
+        run = RunResponse(run_id=f"r-{number}", query="x" * size, status=RunState.RUNNING)
+        recent.keep(run)
+        held = [found for n in range(10) if (found := recent.get(f"r-{n}")) is not None]
+        assert len(held) == len(recent) <= 5
+        assert sum(len(one.model_dump_json()) for one in held) <= 2000
+        assert recent.get(run.run_id) == run
