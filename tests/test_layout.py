@@ -13,7 +13,7 @@ STAGES = ("contract", "data", "training", "serving", "eval")
 OWNERS = {"pyproject.toml", "training", "data", "serving", "eval", "configs", "scripts", "README.md"}
 PLUMBING = {
     *("contract", "docs", "examples", "src", "tests"),
-    *("LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore", ".ci"),
+    *("LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore", ".ci", "zensical.toml"),
 }
 LARGEST_FILE = 1_000_000
 
