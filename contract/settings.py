@@ -293,6 +293,8 @@ def _plain(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, tuple | list | set | frozenset):
+    if isinstance(value, set | frozenset):  # in an order that does not change from run to run
+        return "[" + ", ".join(sorted(_plain(item) for item in cast("Any", value))) + "]"
+    if isinstance(value, tuple | list):
         return "[" + ", ".join(_plain(item) for item in cast("Any", value)) + "]"
     return str(getattr(value, "value", value))
