@@ -19,6 +19,7 @@ from typing import Any
 from plansmith.serving.gateway.admission import ANYBODY
 from plansmith.serving.gateway.errors import INTERNAL, ErrorCode, GatewayError
 from plansmith.serving.gateway.service import Caller, Service
+from plansmith.serving.runs.tracing import note, span
 
 LOG = logging.getLogger("plansmith.serving.gateway")
 Message = MutableMapping[str, Any]
@@ -52,7 +53,9 @@ class Edge:
             caller = self._caller(scope, exchange)
             scope.setdefault("state", {})["caller"] = caller
             body = await self._body(scope, receive)
-            await self._app(scope, _replay(body, receive), exchange.send)
+            with span("plansmith.request", {"request_id": exchange.request_id, "path": scope["path"]}) as on:
+                await self._app(scope, _replay(body, receive), exchange.send)
+                note(on, "status", exchange.status)
         except GatewayError as error:
             await exchange.fail(error)
         except Exception:

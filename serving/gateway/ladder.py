@@ -21,6 +21,7 @@ from plansmith.contract.errors import PlansmithError
 from plansmith.contract.findings import Severity
 from plansmith.contract.plan import Json
 from plansmith.serving.gateway.config import LadderConfig
+from plansmith.serving.runs.tracing import note, span
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 _SHOWN = 5
@@ -135,7 +136,9 @@ class Ladder:
         attempts: list[Attempt] = []
 
         async def tried(rung: Rung, planner: Planner, asked: str) -> Draft | None:
-            attempt, draft = await self._try(rung, planner, asked, deadline)
+            with span("plansmith.attempt", {"rung": rung.value}) as on:
+                attempt, draft = await self._try(rung, planner, asked, deadline)
+                note(on, "outcome", attempt.outcome.value)
             attempts.append(attempt)
             self._told(attempt)
             return draft if attempt.outcome is Outcome.VALID else None

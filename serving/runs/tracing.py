@@ -1,6 +1,7 @@
 """OpenTelemetry spans, where its API is installed; else nothing happens.
 
-Names: `plansmith.run`, `plansmith.step`. Attributes hold names, numbers and statuses, never arguments or results.
+Names: `plansmith.run`, `plansmith.step`, `plansmith.react`; behind the gateway also `plansmith.request` and
+`plansmith.attempt`. Attributes hold names, numbers and statuses, never arguments or results.
 """
 
 from __future__ import annotations

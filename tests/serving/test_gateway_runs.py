@@ -8,6 +8,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from plansmith.contract.catalog import Effect
 from plansmith.serving.runs.answer import TemplateAnswerer
 from plansmith.serving.runs.journal import Journal
@@ -178,3 +184,19 @@ def test_a_gateway_without_workers_plans_and_runs_nothing():
         response = gateway.post("/v1/runs", {"query": "x"})
         assert (response.status_code, "--workers" in response.json()["error"]["message"]) == (404, True)
         assert gateway.client.get("/v1/catalog").json()["runs"] is False
+
+
+def test_spans_lead_from_the_request_to_each_step(monkeypatch: pytest.MonkeyPatch):
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    with served(parts(says(INVALID, OSLO))) as gateway:
+        gateway.post("/v1/runs", {"query": "Weather in Oslo?"}, x_request_id="mine-7")
+    spans = {found.name: found for found in exporter.get_finished_spans()}
+    request, run, step_ = (spans[f"plansmith.{name}"] for name in ("request", "run", "step"))
+    assert dict(request.attributes) == {"request_id": "mine-7", "path": "/v1/runs", "status": 200}
+    attempts = [dict(found.attributes) for found in exporter.get_finished_spans() if found.name == "plansmith.attempt"]
+    assert attempts == [{"rung": "planner", "outcome": "invalid"}, {"rung": "reask", "outcome": "valid"}]
+    assert step_.parent.span_id == run.context.span_id
+    assert run.parent.span_id == request.context.span_id
+    assert "Oslo" not in str([dict(found.attributes) for found in exporter.get_finished_spans()])
