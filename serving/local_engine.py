@@ -207,7 +207,7 @@ class LocalEngine:
         return self._queue.waiting
 
     @property
-    def counts(self) -> Counts:
+    def computed(self) -> Counts:
         """What was computed since the engine was made; a copy."""
         return dataclasses.replace(self._decoder.counts)
 

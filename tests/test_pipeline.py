@@ -60,7 +60,10 @@ def test_other_settings_begin_anew_keep_the_earlier_work_and_run_to_the_report(o
     assert "train: made anew, because training.steps: 500 -> 2" in told
     assert list((out / "smoke").glob("train.1/checkpoint-*"))
     assert "tuned/grammar" in shown
-    assert "plansmith plan " in shown.splitlines()[-1]
+    plan, serve = shown.splitlines()[-2:]
+    assert "plansmith plan " in plan
+    assert serve.endswith(f"serve --model {out / 'smoke' / 'export'}")
+    assert (out / "smoke" / "export" / "plansmith.json").is_file()
     assert len(rows(out, "train/metrics.jsonl")) == 2
     systems = {row["system"] for row in rows(out, "eval/runs.jsonl")}
     assert systems == {"base/free", "base/grammar", "tuned/free", "tuned/grammar"}
@@ -73,12 +76,13 @@ def test_other_settings_begin_anew_keep_the_earlier_work_and_run_to_the_report(o
 
 
 def test_a_second_run_does_nothing_again(out: Path):
-    before = {path: path.stat().st_mtime_ns for path in (out / "smoke" / "train").rglob("*")}
+    made = [path for stage in ("train", "export") for path in (out / "smoke" / stage).rglob("*")]
+    before = {path: path.stat().st_mtime_ns for path in made}
     answers = (out / "smoke" / "eval" / "runs.jsonl").read_bytes()
     code, shown, told = run(out, "pipeline", *RECIPE)
     assert (code, "training steps" in told, "plans by" in told) == (0, False, False)
     assert "tuned/grammar" in shown
-    assert {path: path.stat().st_mtime_ns for path in (out / "smoke" / "train").rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in made} == before
     assert (out / "smoke" / "eval" / "runs.jsonl").read_bytes() == answers
 
 
@@ -89,6 +93,7 @@ def test_a_changed_adapter_asks_only_the_tuned_model_again(out: Path):
     assert "eval base/free: " in told
     assert "plans by base" not in told
     assert "plans by tuned/free" in told
+    assert "export: made anew, because adapter" in told
     assert (out / "smoke" / "eval" / "runs.jsonl.1").is_file()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -60,6 +60,8 @@ class Recipe(Settings):
     """Training of the supervised adapter on its own plans (`plansmith train --stage policy`); None: there is none."""
     engine: EngineConfig = Field(default_factory=EngineConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
+    export: Literal["merged", "adapter"] | None = None
+    """What a server loads is written at the end, to `out/name/export`; None: nothing is (`plansmith model export`)."""
 
     @model_validator(mode="after")
     def _teacher_has_queries(self) -> Self:

@@ -90,7 +90,7 @@ def test_forced_tokens_cost_no_pass_of_their_own(make_preferring: Preferring):
     config = EngineConfig(max_new_tokens=200, max_steps=2, device="cpu")
     with LocalEngine(make_preferring(LIKES), config=config) as engine:
         drafts = engine.plan_batch(["weather", "and more"], catalog_of(1))
-        counts = engine.counts
+        counts = engine.computed
     assert counts.tokens == sum(draft.completion_tokens for draft in drafts)
     assert 0 < counts.forced < counts.tokens
     assert counts.row_passes == counts.tokens - counts.forced + sum(draft.text == "" for draft in drafts)
@@ -104,9 +104,9 @@ def test_after_the_first_plan_the_size_of_the_catalog_costs_nothing(qwen: Path):
         catalog = catalog_of(size)
         with LocalEngine(qwen, config=config) as engine:
             engine.plan_batch(["first"], catalog)
-            first = engine.counts
+            first = engine.computed
             engine.plan_batch(["another query"], catalog)
-            second = engine.counts
+            second = engine.computed
         assert first.prefix_tokens > 0
         assert second.prefix_tokens == first.prefix_tokens
         found.append((first.prefix_tokens, second.prompt_tokens - first.prompt_tokens))
@@ -152,9 +152,9 @@ def test_a_stream_that_is_closed_leaves_the_batch_and_others_go_on(make_preferri
         draft = await engine.plan("weather", catalog)
         assert draft.text.startswith("[")
         assert engine.waiting == 0
-        before = engine.counts.passes
+        before = engine.computed.passes
         await asyncio.sleep(0.2)
-        assert engine.counts.passes == before, "the row that nobody wants was ended, so nothing is computed any more"
+        assert engine.computed.passes == before, "the row that nobody wants was ended, so nothing is computed any more"
 
     with LocalEngine(make_preferring({"1": 90.0, **LIKES}), config=config) as engine:
         asyncio.run(work(engine))

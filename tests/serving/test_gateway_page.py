@@ -201,6 +201,6 @@ def test_a_real_local_engine_plans_behind_the_page(browser: Any, qwen: Path, cat
             shown.wait("#rungs-part:not([hidden])")
             assert int(shown.text("#rungs tbody td >> nth=2").split(" + ")[0]) > 50
             assert catalog.names[0] in shown.text("#catalog")
-            assert engine.counts.passes > 0
+            assert engine.computed.passes > 0
     finally:
         engine.close()

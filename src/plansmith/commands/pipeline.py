@@ -1,4 +1,4 @@
-"""All stages of one config in order: data, base model, training, evaluation, report.
+"""All stages of one config in order: data, base model, training, evaluation, report, export.
 
 A stage is skipped where its output is complete for the same inputs, so the same command goes on after a stop, and
 after a changed setting remakes only what depends on it.
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from plansmith.progress import Watch, shown_progress
     from plansmith.stages import build_data, open_line, prepare_base, train, write_recipe
     from plansmith.stages_eval import evaluate, report
+    from plansmith.stages_export import export_planner
     from plansmith.terminal import draw
 
     recipe = recipe_of(args)
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     with shown_progress() as progress:
         line = open_line(recipe, progress)
         watch = Watch()
-        stages = Stages(progress, 5 if recipe.factory is None else 7)
+        stages = Stages(progress, 5 + 2 * (recipe.factory is not None) + (recipe.export is not None))
         with line.run.locked():
             write_recipe(line, command)
             if recipe.factory is not None:
@@ -57,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
             bench = evaluate(line, data, base, adapter)
             stages.enter("report")
             table = report(line, data, base, bench, command)
+            if recipe.export is not None:
+                stages.enter(f"export: {recipe.export}")
+                export_planner(line, data, base, adapter)
         progress.note(f"done in {watch}")
     draw(table)
     print(what_next(line, data, flags))
@@ -91,14 +95,18 @@ def _ask(factory: Factory, stages: Stages) -> None:
 def what_next(line: Line, data: DataSet, flags: list[str]) -> str:
     """What a user does with the run just made; the query is one of the test items."""
     query = next((row.query for row in data.test if row.part == "handwritten"), data.test[0].query)
-    return "\n".join(
-        [
-            "",
-            f"Report:       {_page(line)} (numbers: {line.path / 'report.json'})",
-            f"Adapter:      {line.path / 'train' / 'adapter'}",
-            f"Plan a query: {program()} plan {shlex.quote(query)} {shlex.join(flags)}",
-        ]
-    )
+    lines = [
+        "",
+        f"Report:       {_page(line)} (numbers: {line.path / 'report.json'})",
+        f"Adapter:      {line.path / 'train' / 'adapter'}",
+        f"Plan a query: {program()} plan {shlex.quote(query)} {shlex.join(flags)}",
+    ]
+    if line.recipe.export is not None:
+        adapter = "" if line.recipe.export == "merged" else " --adapter"
+        lines.append(
+            f"Serve it:     {program()} serve --model{' BASE' if adapter else ''}{adapter} {line.path / 'export'}"
+        )
+    return "\n".join(lines)
 
 
 def _page(line: Line) -> Path:
