@@ -15,6 +15,7 @@ import uvicorn
 
 from plansmith.contract.errors import InputError
 from plansmith.serving.gateway.app import Gateway
+from plansmith.serving.runs.pauses import fewer_pauses
 
 
 class _Server(uvicorn.Server):
@@ -54,6 +55,7 @@ async def serve(gateway: Gateway) -> None:
     server = _Server(uvicorn.Config(gateway, timeout_graceful_shutdown=grace, **options), gateway)
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
+    fewer_pauses()
     print(f"listening on http://{shown}:{port}", file=sys.stderr, flush=True)
     # uvicorn raises the signal that ended it once more when all is done; it has been heeded by then
     before = {number: signal.signal(number, _heeded) for number in (signal.SIGTERM, signal.SIGINT)}
