@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 _OURS = frozenset(
     {"--model", "--host", "--port", "--served-model-name", "--structured-outputs-config", "--enable-lora"}
-    | {"--max-lora-rank", "--lora-modules", "--max-model-len", "--dtype", "--trust-remote-code", "--api-key"}
+    | {
+        "--max-lora-rank",
+        "--lora-modules",
+        "--max-model-len",
+        "--dtype",
+        "--quantization",
+        "--trust-remote-code",
+        "--api-key",
+    }
 )
 
 
@@ -39,6 +48,9 @@ class VllmConfig(BaseModel):
     """Loopback port; 0 takes a free one."""
     dtype: str = "auto"
     """Number format of the weights: `auto`, `bfloat16`, `float16`, `float32`."""
+    quantization: Literal["fp8", "fp8_per_channel", "int8_per_channel_weight_only"] | None = None
+    """Weights quantized by vLLM while it loads them (on GPUs that can); None serves them as they are. Plans change: let
+    `plansmith compare` say by how much before users see them."""
     max_model_len: int | None = Field(default=None, ge=64)
     """Longest prompt and plan together, in tokens; None: what catalog, query and plan need, rounded up."""
     max_plan_tokens: int = Field(default=512, ge=16)

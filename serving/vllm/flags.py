@@ -39,6 +39,7 @@ def command(config: VllmConfig, *, port: int, workers: int, prefix_tokens: int) 
     found += ["--host", "127.0.0.1", "--port", str(port), "--dtype", config.dtype]
     found += ["--max-model-len", str(model_length(config, prefix_tokens)), "--enable-prefix-caching"]
     found += ["--structured-outputs-config", json.dumps(outputs, separators=(",", ":"))]
+    found += ["--quantization", config.quantization] if config.quantization is not None else []
     if config.adapter is None:
         found += ["--served-model-name", config.name]
     else:

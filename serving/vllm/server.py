@@ -213,6 +213,10 @@ class VllmServer:
         )
         await process.start()
         self._told(f"vLLM is being started at {self.url}")
+        if config.quantization is not None:
+            self._told(
+                f"weights are quantized ({config.quantization}), so plans may differ; gate them with plansmith compare"
+            )
         try:
             async with asyncio.timeout(config.ready_timeout_s):
                 await self._until_healthy(process)

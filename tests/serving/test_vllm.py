@@ -316,6 +316,12 @@ def test_many_workers_take_the_other_grammar_engine(tmp_path: Path, workers: int
     assert "--trust-remote-code" not in words
 
 
+def test_quantized_weights_are_a_flag_and_none_is_none(tmp_path: Path):
+    words = command(settings(tmp_path, quantization="fp8"), port=1, workers=1, prefix_tokens=1)
+    assert words[words.index("--quantization") + 1] == "fp8"
+    assert "--quantization" not in command(settings(tmp_path), port=1, workers=1, prefix_tokens=1)
+
+
 @pytest.mark.parametrize("arg", ["--port=1", "--trust-remote-code", "--max_model_len=9", "--model", "--api-key=x"])
 def test_flags_of_ours_cannot_be_given_twice(arg: str):
     with pytest.raises(ValidationError, match="set by plansmith"):
