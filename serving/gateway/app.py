@@ -22,7 +22,7 @@ from plansmith import __version__
 from plansmith.contract.plan import Json
 from plansmith.serving.gateway import chat
 from plansmith.serving.gateway.config import GatewayConfig
-from plansmith.serving.gateway.edge import Asgi, Edge
+from plansmith.serving.gateway.edge import LOG, Asgi, Edge
 from plansmith.serving.gateway.errors import INTERNAL, ErrorCode, GatewayError
 from plansmith.serving.gateway.running import Running
 from plansmith.serving.gateway.service import Caller, Parts, Service
@@ -267,6 +267,9 @@ async def _events(running: Running, request: Request, service: Service) -> Async
             yield _sse("result", response.model_dump(mode="json"))
         except GatewayError as error:
             yield _sse("error", error.body(_caller(request).request_id))
+        except Exception:
+            LOG.exception("run %s failed", running.run_id)
+            yield _sse("error", GatewayError(ErrorCode.INTERNAL, INTERNAL).body(_caller(request).request_id))
     finally:
         if not running.task.done():
             service.metrics.gone.inc()

@@ -92,6 +92,17 @@ def test_a_runs_events_come_as_they_happen_and_the_result_last():
     assert events[-1][1]["status"] == "complete"
 
 
+def test_what_breaks_under_a_listener_is_its_last_event_without_details():
+    with served(parts(says(RuntimeError("canary-word")))) as gateway:
+        headers = {"accept": "text/event-stream"}
+        with gateway.client.stream("POST", "/v1/runs", json={"query": "x"}, headers=headers) as response:
+            events = events_of(response.iter_lines())
+        assert gateway.client.get(f"/v1/runs/{events[0][1]['run_id']}").json()["status"] == "failed"
+    assert [kind for kind, _ in events] == ["run", "error"]
+    assert events[-1][1]["error"]["code"] == "internal"
+    assert "canary-word" not in str(events)
+
+
 def test_a_listener_who_leaves_after_a_step_began_does_not_stop_the_run():
     gate = threading.Event()
 
