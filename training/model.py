@@ -59,9 +59,11 @@ def prepare_base(config: ModelConfig, *, texts: Iterable[str], progress: Progres
     """
     texts = list(texts)
     if config.base == TINY:
-        return _tiny(texts)
+        made = _tiny(texts)
+        return made if config.layers is None else _cut(made, config.layers, texts, progress)
     full = _gemma(progress) if config.base == GEMMA else _directory(config.base)
     base = _trimmed(full, texts, config.keep_merges, progress) if config.trim_vocabulary else full
+    base = base if config.layers is None else _cut(base, config.layers, texts, progress)
     check_tokenizer(base)
     return base
 
@@ -218,6 +220,20 @@ def _trimmed(full: Path, texts: list[str], keep_merges: int, progress: Progress)
         progress.note(f"base model: keeping {len(kept.old_ids)} of {old} tokens, in {target}")
         with quiet():
             make_directory(target, lambda draft: trim.write_trimmed(full, draft, spec, kept))
+    return target
+
+
+def _cut(full: Path, layers: int, texts: list[str], progress: Progress) -> Path:
+    """A copy with fewer layers; the texts decide which, so they are part of its name."""
+    from plansmith.training.fewer_layers import CUT_FILE, write_cut
+
+    made_from = [_CONVERTER_VERSION, base_hash(full), layers, hashlib.sha256("".join(texts).encode()).hexdigest()]
+    target = cache_directory() / f"cut-{hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:16]}"
+    if not target.is_dir():
+        with quiet():
+            make_directory(target, lambda draft: write_cut(full, draft, layers, texts))
+    kept = json.loads((target / CUT_FILE).read_text(encoding="utf-8"))
+    progress.note(f"base model: {layers} of {kept['of']} layers kept ({', '.join(map(str, kept['kept']))}), in {target}")
     return target
 
 
