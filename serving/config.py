@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class EngineConfig(BaseModel):
@@ -44,6 +44,8 @@ class Route(StrEnum):
     hosted models"""
     COMPLETIONS = "completions"
     """`/completions` with the very prompt that training used; for a served adapter of ours"""
+    PLANS = "plans"
+    """`/plans` of a gateway (`plansmith serve`): the query alone; prompt and grammar are the gateway's own"""
 
 
 class Constraint(StrEnum):
@@ -132,6 +134,16 @@ class EndpointConfig(BaseModel):
         if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
             raise ValueError("the URL may hold no user name, password, query or fragment; a key goes into api_key_env")
         return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _gateway_decodes_as_it_does(self) -> EndpointConfig:
+        if self.route is Route.PLANS:
+            told = {"temperature": (0.0, None), "top_p": (None,), "seed": (None,), "top_logprobs": (None,)}
+            given = [name for name, usual in told.items() if getattr(self, name) not in usual]
+            given += [name for name in ("stop", "extra_body") if getattr(self, name)]
+            if given:
+                raise ValueError(f"a gateway decodes greedily, as it is set; {given[0]!r} cannot be set for it")
+        return self
 
     @field_validator("extra_body")
     @classmethod

@@ -130,6 +130,11 @@ class OpenAIPlanner:
             self.counts[error.event] += 1
             nothing = check_plan("", catalog)
             return Draft(query, "", nothing, 0, 0, perf_counter() - begun, FinishReason.ERROR, str(error))
+        if reply.catalog is not None and reply.catalog != catalog.hash:
+            raise EndpointRefusedError(
+                f"{self._name} plans for the catalog {reply.catalog[:12]}; {catalog.name!r} is {catalog.hash[:12]}. "
+                "Serve the planner of this catalog, or give the catalog that is served (GET /v1/catalog)."
+            )
         self._accepted.add(kind)
         return Draft(
             query=query,
@@ -146,15 +151,15 @@ class OpenAIPlanner:
     async def require_constraint(self) -> None:
         """Prove that the endpoint decodes under a schema, by one whose only value is a random word.
 
-        Does nothing for `Constraint.NONE`. An endpoint that ignores a field it does not know answers all the same, and
-        its plans would pass for constrained ones.
+        Does nothing for `Constraint.NONE`, nor for a gateway, which checks its plans itself. An endpoint that ignores a
+        field it does not know answers all the same, and its plans would pass for constrained ones.
 
         Raises:
             InputError: the answer is another; the message quotes it.
             ServiceError, EndpointRefusedError: as `plan`.
 
         """
-        if self.config.constraint is Constraint.NONE:
+        if self.config.constraint is Constraint.NONE or self.config.route is Route.PLANS:
             return
         secret = "word-" + secrets.token_hex(4)
         reply = await self.ask(canary_request(secret, self.config), known=False)

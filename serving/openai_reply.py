@@ -63,6 +63,8 @@ class Event(StrEnum):
     """answers that name another model than was asked"""
     BAD_TOOL_CALLS = "bad_tool_calls"
     """tool calls in no usable form; they are left out"""
+    NO_VALID_PLAN = "no_valid_plan"
+    """answers of a gateway that found no valid plan on any rung; their text is empty"""
     NO_LOGPROBS = "no_logprobs"
     """answers without the log-probabilities that were asked for"""
 
@@ -89,11 +91,15 @@ class Reply(NamedTuple):
     """What was odd about it."""
     calls: tuple[ToolCall, ...] = ()
     """Calls that the model asks for."""
+    catalog: str | None = None
+    """Hash of the catalog that a gateway planned for."""
 
 
 def read_reply(content: bytes, asked: Asked, route: Route) -> Reply:
     """Read the body of a response; raises `UnusableReplyError` where it holds no answer."""
     body = _parse(content)
+    if route is Route.PLANS:
+        return _gateway_reply(body, asked)
     choice = _choice(body)
     events: list[Event] = []
     finish = _finish_reason(choice, events)
@@ -121,6 +127,17 @@ def read_reply(content: bytes, asked: Asked, route: Route) -> Reply:
         events=tuple(events),
         calls=calls,
     )
+
+
+def _gateway_reply(body: dict[str, Any], asked: Asked) -> Reply:
+    """What a gateway's `/plans` gave: the plan as compact text, or no text where no rung gave a valid one."""
+    plan, catalog = body.get("plan"), body.get("catalog")
+    if "plan" not in body or not isinstance(plan, list | None) or not isinstance(catalog, str):
+        raise UnusableReplyError(Event.NO_CHOICES, f"status 200 without the plan of a gateway: {list(body)!r:.80}")
+    events: list[Event] = [] if plan is not None else [Event.NO_VALID_PLAN]
+    text = "" if plan is None else plain_text(json.dumps(plan, ensure_ascii=False, separators=(",", ":")))
+    prompt, completion = _usage({"usage": body}, text, asked, None, events)
+    return Reply(text, FinishReason.STOP, prompt, completion, None, None, tuple(events), catalog=plain_text(catalog))
 
 
 def plain_text(text: str) -> str:

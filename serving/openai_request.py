@@ -3,8 +3,8 @@
 The prompt is that of `plansmith.contract.prompt`. On the chat route its prefix (instruction and workers) is the system
 message and the query the user's, so that the endpoint's prefix cache serves all queries of a catalog. On the
 completions route the prompt goes out as training saw it: as token ids where a tokenizer is given, which also keeps the
-text of a special token in a query plain, else as text, to which the endpoint adds bos. A teacher gets the conversation
-of `plansmith.contract.teaching` instead.
+text of a special token in a query plain, else as text, to which the endpoint adds bos. A gateway of ours gets the
+query alone. A teacher gets the conversation of `plansmith.contract.teaching` instead.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.endpoint import Message
+from plansmith.contract.errors import InputError
 from plansmith.contract.grammar import plan_schema
 from plansmith.contract.prompt import Tokenizer, encode_prompt, render
 from plansmith.contract.teaching import AnswerForm, Teaching, answer_schema, teacher_messages
@@ -72,6 +73,10 @@ def plan_request(
     """The request for one plan; `temperature` and `seed` replace those of the config where they are given."""
     if teaching is not None:
         return _teaching_request(query, catalog, config, teaching, constrained, temperature, seed)
+    if config.route is Route.PLANS:
+        if temperature:
+            raise InputError(f"the gateway at {config.url!r} decodes greedily; it cannot sample at {temperature:g}.")
+        return Asked({"query": query}, estimate_tokens(query))
     if config.route is Route.CHAT:
         prompt = render(query, catalog)
         fields = _chat(prompt.prefix.rstrip("\n"), prompt.suffix.rstrip("\n"))

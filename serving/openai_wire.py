@@ -19,7 +19,7 @@ from plansmith.serving.lean_http import HttpError, LeanPool, Response
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-_PATHS = {Route.CHAT: "/chat/completions", Route.COMPLETIONS: "/completions"}
+_PATHS = {Route.CHAT: "/chat/completions", Route.COMPLETIONS: "/completions", Route.PLANS: "/plans"}
 _CONNECT_SECONDS = 10.0
 _CONNECTIONS_A_CLIENT = 16
 
