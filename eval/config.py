@@ -68,6 +68,12 @@ class EndpointSystem(SystemConfig):
     """Process id of the server, where it runs on this machine: its peak memory is measured."""
 
 
+class ServedSystem(SystemConfig):
+    """The run's own export behind `plansmith serve`, as the recipe's `serve` says; it decodes under the grammar."""
+
+    kind: Literal["served"]
+
+
 class RecordedSystem(SystemConfig):
     """Answers that something else made: JSONL rows `{"id" or "query", "text" or "plan"}`."""
 
@@ -76,7 +82,7 @@ class RecordedSystem(SystemConfig):
     """The file."""
 
 
-System = Annotated[LocalSystem | EndpointSystem | RecordedSystem, Field(discriminator="kind")]
+System = Annotated[LocalSystem | EndpointSystem | RecordedSystem | ServedSystem, Field(discriminator="kind")]
 
 RUN_SYSTEMS: tuple[LocalSystem, ...] = tuple(
     LocalSystem(kind="local", name=f"{model}/{mode}", adapter=adapter, constrained=mode == "grammar")

@@ -56,6 +56,8 @@ class PlannerKind(StrEnum):
     """an OpenAI-compatible endpoint"""
     RECORDED = "recorded"
     """a file of answers"""
+    SERVED = "served"
+    """the run's export behind a gateway that was started for it"""
 
 
 class SystemInfo(Record):

@@ -66,7 +66,7 @@ def test_other_settings_begin_anew_keep_the_earlier_work_and_run_to_the_report(o
     assert (out / "smoke" / "export" / "plansmith.json").is_file()
     assert len(rows(out, "train/metrics.jsonl")) == 2
     systems = {row["system"] for row in rows(out, "eval/runs.jsonl")}
-    assert systems == {"base/free", "base/grammar", "tuned/free", "tuned/grammar"}
+    assert systems == {"base/free", "base/grammar", "tuned/free", "tuned/grammar", "served"}
     assert {file.name for file in (out / "smoke").iterdir()} >= {
         "report.md",
         "report.json",

@@ -36,8 +36,8 @@ class ModelConfig(Settings):
     """How many of the tokenizer's first (most frequent) merges are looked through for plain English pieces, which a
     trimmed vocabulary keeps beyond what the texts need."""
     layers: int | None = Field(default=None, ge=1)
-    """Keep only so many of the decoder layers, those that change the hidden states most on the training texts: a smaller
-    and faster student, which has to learn anew what the others did. None keeps all."""
+    """Keep only so many of the decoder layers, those that change the hidden states most on the training texts: a
+    smaller and faster student, which has to learn anew what the others did. None keeps all."""
 
 
 class TooLong(StrEnum):

@@ -132,6 +132,35 @@ def export(
     return Exported(target, written[0], tuple(notes))
 
 
+def write_scores(folder: Path, report: Path) -> str:
+    """Write an export's model card anew, with the scores of a report made after it; returns why not, empty where done.
+
+    Raises:
+        StorageError: it cannot be written; the card is as it was.
+
+    """
+    card = ExportCard.model_validate_json((folder / CARD_NAME).read_text(encoding="utf-8"))
+    scores = read_scores(report, card.adapter_hash)
+    if scores.note:
+        return scores.note
+    text = model_card(card.model_copy(update={"files": {}}), folder.name, scores)
+    if (folder / "README.md").read_text(encoding="utf-8") == text:
+        return ""
+    if file_hash(folder / "README.md") != card.files.get("README.md"):
+        return "README.md was changed by hand, so the scores of the new report are not written into it"
+
+    def build(draft: Path) -> None:
+        for path in folder.iterdir():
+            if path.name not in ("README.md", CARD_NAME):
+                draft.joinpath(path.name).hardlink_to(path)
+        write_text(draft / "README.md", text)
+        files = card.files | {"README.md": file_hash(draft / "README.md")}
+        write_text(draft / CARD_NAME, card.model_copy(update={"files": files}).model_dump_json(indent=1) + "\n")
+
+    replace_directory(folder, build)
+    return ""
+
+
 def _require_fitting(source: Source) -> Card:
     """The adapter's card, where base, catalog, prompt and data are those that it names."""
     card = read_card(source.adapter)

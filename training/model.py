@@ -233,7 +233,9 @@ def _cut(full: Path, layers: int, texts: list[str], progress: Progress) -> Path:
         with quiet():
             make_directory(target, lambda draft: write_cut(full, draft, layers, texts))
     kept = json.loads((target / CUT_FILE).read_text(encoding="utf-8"))
-    progress.note(f"base model: {layers} of {kept['of']} layers kept ({', '.join(map(str, kept['kept']))}), in {target}")
+    progress.note(
+        f"base model: {layers} of {kept['of']} layers kept ({', '.join(map(str, kept['kept']))}), in {target}"
+    )
     return target
 
 

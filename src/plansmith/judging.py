@@ -8,22 +8,22 @@ are kept as long as model, engine settings, prompt and suites are the same; only
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from plansmith.contract.errors import InputError, MissingExtraError
 from plansmith.contract.progress import Progress
 from plansmith.contract.prompt import prompt_hash
 from plansmith.contract.records import FinishReason, Run
 from plansmith.contract.store import file_hash, read_rows, write_rows
-from plansmith.eval.config import EndpointSystem, EvalConfig, LocalSystem, RecordedSystem, System
+from plansmith.eval.config import EndpointSystem, EvalConfig, LocalSystem, RecordedSystem, ServedSystem, System
 from plansmith.fingerprint import hash_json
 from plansmith.rundir import RunDirectory, State
-from plansmith.serving.config import EngineConfig
+from plansmith.serving.config import EndpointConfig, EngineConfig
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,6 +52,34 @@ class Model(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Export:
+    """A run's exported planner, and how it is served."""
+
+    model: Model
+    settings: Mapping[str, Any]
+    """What its answers depend on besides the model."""
+    concurrency: int
+    serve: Callable[[], AbstractContextManager[Served]]
+    """Serves it as long as the context is open."""
+
+
+class Served(Protocol):
+    """An open endpoint, and the process behind it."""
+
+    @property
+    def endpoint(self) -> EndpointConfig: ...
+    @property
+    def pid(self) -> int: ...
+
+
+class _Open(NamedTuple):
+    """A planner that can be asked."""
+
+    planner: Any
+    server_pid: int | None = None
+
+
+@dataclass(frozen=True)
 class Bench:
     """What is asked of whom, and where it is written."""
 
@@ -63,6 +91,8 @@ class Bench:
     seed: int
     models: Mapping[tuple[str, str | None], Model]
     """The local models, by the `base` and `adapter` of a system."""
+    export: Export | None = None
+    """What a system of kind `served` serves."""
 
     @property
     def path(self) -> Path:
@@ -77,6 +107,8 @@ def ask_systems(bench: Bench) -> None:
     """What each system answers to each item of each suite; only what is missing is asked."""
     from plansmith.eval.suites import save_suites
 
+    if bench.export is None and (asked := [s.name for s in bench.config.systems if isinstance(s, ServedSystem)]):
+        raise InputError(f"system {asked[0]!r} is a run's served export; it needs a recipe with 'export' and 'serve'.")
     if not bench.items:
         raise InputError(f"there are no items to ask in {str(bench.path)!r}, so nothing can be evaluated.")
     _require_teacher(bench)
@@ -86,9 +118,9 @@ def ask_systems(bench: Bench) -> None:
         systems = [system for system in group if _to_ask(bench, system)]
         if not systems:
             continue
-        with _planner(bench, systems[0]) as planner:
+        with _planner(bench, systems[0]) as opened:
             for system in systems:
-                _ask(bench, system, planner)
+                _ask(bench, system, opened)
                 bench.run.mark(_stage(system), _inputs(bench, system), done=not _missing(bench, system))
 
 
@@ -133,6 +165,9 @@ def _inputs(bench: Bench, system: System) -> dict[str, Any]:
         found["model"] = bench.models[system.base, system.adapter].hash
     if isinstance(system, RecordedSystem):
         found["file"] = file_hash(system.path)
+    if isinstance(system, ServedSystem) and bench.export is not None:
+        found["engine"] = bench.engine.model_dump(mode="json")
+        found["model"], found["served"] = bench.export.model.hash, dict(bench.export.settings)
     return found
 
 
@@ -200,7 +235,7 @@ def _forget_cost(bench: Bench, system: str) -> None:
 
 
 @contextmanager
-def _planner(bench: Bench, system: System) -> Iterator[Any]:
+def _planner(bench: Bench, system: System) -> Iterator[_Open]:
     """The planner of a system, closed afterwards."""
     if isinstance(system, LocalSystem):
         from plansmith.serving.local_engine import LocalEngine
@@ -210,19 +245,27 @@ def _planner(bench: Bench, system: System) -> Iterator[Any]:
         with LocalEngine(
             model.base, model.adapter, config=bench.engine, variants_of=plain if varied else None
         ) as engine:
-            yield engine
+            yield _Open(engine)
+    elif isinstance(system, ServedSystem):
+        from plansmith.serving.openai_planner import OpenAIPlanner
+
+        assert bench.export is not None
+        with bench.export.serve() as served:
+            planner = OpenAIPlanner(served.endpoint)
+            yield _Open(planner, served.pid)
+            _tell_counts(bench, system.name, planner.counts)
     elif isinstance(system, EndpointSystem):
         from plansmith.serving.openai_planner import OpenAIPlanner
 
         planner = OpenAIPlanner(system.endpoint)
         if system.constrained:
             asyncio.run(_require_constraint(planner))
-        yield planner
+        yield _Open(planner, system.server_pid)
         _tell_counts(bench, system.name, planner.counts)
     else:
         from plansmith.serving.recorded_planner import RecordedPlanner
 
-        yield RecordedPlanner.load(system.path)
+        yield _Open(RecordedPlanner.load(system.path))
 
 
 async def _require_constraint(planner: OpenAIPlanner) -> None:
@@ -240,13 +283,13 @@ def _tell_counts(bench: Bench, system: str, counts: Mapping[str, int]) -> None:
         bench.progress.note(f"{system}: {told}")
 
 
-def _ask(bench: Bench, system: System, planner: Any) -> None:
+def _ask(bench: Bench, system: System, opened: _Open) -> None:
     """Ask one system every suite; what it costs is measured and kept, also where it is stopped."""
     from plansmith.eval.measure import Measurement
     from plansmith.eval.run import run_system
 
-    pid = system.server_pid if isinstance(system, EndpointSystem) else None
-    with Measurement(bench.path / SYSTEMS, _info(bench, system), server_pid=pid) as meter:
+    planner, info = opened.planner, _info(bench, system)
+    with Measurement(bench.path / SYSTEMS, info, server_pid=opened.server_pid) as meter:
         for suite in bench.suites:
             asked = planner.for_examples(suite.examples) if isinstance(system, RecordedSystem) else planner
             run_system(
@@ -277,8 +320,8 @@ def _info(bench: Bench, system: System) -> SystemInfo:
         temperature=system.temperature,
         concurrency=_concurrency(bench, system),
     )
-    if isinstance(system, LocalSystem):
-        model = bench.models[system.base, system.adapter]
+    if isinstance(system, LocalSystem | ServedSystem):
+        model = _model(bench, system)
         size = model_bytes(model.base, model.adapter)
         return info.model_copy(update={"model": model.name, "model_hash": model.hash, "model_bytes": size})
     if isinstance(system, EndpointSystem):
@@ -286,10 +329,19 @@ def _info(bench: Bench, system: System) -> SystemInfo:
     return info.model_copy(update={"model": system.path.name, "model_hash": file_hash(system.path)})
 
 
+def _model(bench: Bench, system: LocalSystem | ServedSystem) -> Model:
+    if isinstance(system, LocalSystem):
+        return bench.models[system.base, system.adapter]
+    assert bench.export is not None
+    return bench.export.model
+
+
 def _concurrency(bench: Bench, system: System) -> int:
     """Most requests under way at once."""
     if isinstance(system, LocalSystem):
         return min(bench.engine.batch_size, bench.config.batch_size)
+    if isinstance(system, ServedSystem) and bench.export is not None:
+        return min(bench.config.concurrency, bench.export.concurrency)
     return min(bench.config.concurrency, system.endpoint.concurrency) if isinstance(system, EndpointSystem) else 1
 
 

@@ -18,6 +18,7 @@ from plansmith.data.teacher_config import QueriesConfig, TeachConfig
 from plansmith.eval.config import EvalConfig
 from plansmith.factory import Factory, Teacher
 from plansmith.serving.config import EndpointConfig, EngineConfig
+from plansmith.serving.gateway.config import LimitsConfig
 from plansmith.training.config import ModelConfig, TrainingConfig
 from plansmith.training.policy_config import PolicyConfig
 
@@ -29,6 +30,31 @@ class StudentConfig(Settings):
     """Directory of a transformers model."""
     adapter: Path | None = None
     """Directory of its adapter; None: the base alone."""
+
+
+class VllmStage(Settings):
+    """vLLM in the serve stage: what differs from its own defaults."""
+
+    python: Path | None = None
+    """The interpreter of the environment that has vLLM; None: this one."""
+    dtype: str = "auto"
+    """Number format of the weights."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the process, e.g. `VLLM_CPU_KVCACHE_SPACE: "2"`."""
+    args: tuple[str, ...] = ()
+    """Further flags of vLLM's server."""
+
+
+class ServeStage(Settings):
+    """`plansmith serve` on the export, as long as the test items are asked there; the report's system `served`."""
+
+    by: Literal["local", "vllm"] = "local"
+    """`local`: the local engine; `vllm`: a vLLM server that is started for it."""
+    vllm: VllmStage = VllmStage()
+    ready_timeout_s: float = Field(default=900.0, gt=0)
+    """How long it may take to get ready."""
+    limits: LimitsConfig = LimitsConfig(deadline_s=600.0)
+    """What the gateway takes on; the time limit is long, since a laptop is asked as many items at once as it takes."""
 
 
 class Recipe(Settings):
@@ -61,13 +87,17 @@ class Recipe(Settings):
     engine: EngineConfig = Field(default_factory=EngineConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
     export: Literal["merged", "adapter"] | None = None
-    """What a server loads is written at the end, to `out/name/export`; None: nothing is (`plansmith model export`)."""
+    """Write what a server loads to `out/name/export` after training, as `plansmith model export` does; None: not."""
+    serve: ServeStage | None = None
+    """Ask the test items of the served export too; `{}` takes the local engine. None: nothing is served."""
 
     @model_validator(mode="after")
     def _teacher_has_queries(self) -> Self:
         given = [name for name in ("teacher", "grower", "catalog") if getattr(self, name) is not None]
         if self.queries is None and given:
             raise ValueError(f"{given[0]!r} is set, but 'queries' is not, so no teacher would be asked")
+        if self.serve is not None and self.export is None:
+            raise ValueError("'serve' serves what 'export' wrote; set export to 'merged' or 'adapter'")
         _ = self.factory  # checks what goes together
         return self
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plansmith.contract.progress import Progress
 from plansmith.contract.store import file_hash
-from plansmith.eval.config import RUN, EvalConfig, LocalSystem
-from plansmith.judging import Bench, Model, ask_systems, write_reports
+from plansmith.eval.config import RUN, EvalConfig, LocalSystem, ServedSystem
+from plansmith.judging import Bench, Export, Model, ask_systems, write_reports
 from plansmith.rundir import RunDirectory
 from plansmith.stages import Base, Line, adapter_directory
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from plansmith.eval.results import ReportMeta
     from plansmith.eval.suites import Suite
     from plansmith.evaluation import Evaluation
+    from plansmith.recipe import ServeStage
 
 
 def evaluate(line: Line, data: DataSet, base: Base, adapter: Path) -> Bench:
@@ -37,13 +39,39 @@ def evaluate(line: Line, data: DataSet, base: Base, adapter: Path) -> Bench:
         run=line.run,
         progress=line.progress,
         suites=_suites(data.test, data.train, data.catalog, recipe.eval, recipe.seed),
-        config=recipe.eval,
+        config=_with_served(recipe.eval, recipe.serve),
         engine=recipe.engine,
         seed=recipe.seed,
         models=_run_models(line, base, adapter),
+        export=_export(line, base, adapter),
     )
     ask_systems(bench)
     return bench
+
+
+def _with_served(config: EvalConfig, stage: ServeStage | None) -> EvalConfig:
+    """The systems, with the served export among them where it is served."""
+    if stage is None or any(isinstance(system, ServedSystem) for system in config.systems):
+        return config
+    served = ServedSystem(kind="served", name="served", constrained=True)
+    return config.model_copy(update={"systems": (*config.systems, served)})
+
+
+def _export(line: Line, base: Base, adapter: Path) -> Export | None:
+    stage = line.recipe.serve
+    if stage is None:
+        return None
+    from plansmith.stages_serve import served
+
+    form, export = line.recipe.export, line.path / "export"
+    model = Model(
+        f"{form} export behind plansmith serve ({stage.by})",
+        export if form == "merged" else base.path,
+        None if form == "merged" else export,
+        base.hash + file_hash(adapter / "adapter_model.safetensors"),
+    )
+    settings = {"form": form, **stage.model_dump(mode="json", include={"by", "vllm"})}
+    return Export(model, settings, stage.limits.concurrency, partial(served, line, stage, base))
 
 
 def _suites(

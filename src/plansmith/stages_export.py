@@ -1,4 +1,4 @@
-"""The last stage of a pipeline: what a server loads, in `out/NAME/export`; made anew for another adapter only."""
+"""The export stage of a pipeline: what a server loads, in `out/NAME/export`; made anew for another adapter only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def export_planner(line: Line, data: DataSet, base: Base, adapter: Path) -> Path
     form = line.recipe.export
     if form is None:
         return None
-    target, report = line.path / "export", line.path / "report.json"
+    target = line.path / "export"
     inputs: dict[str, Any] = {
         "form": form,
         "base": base.hash,
@@ -28,8 +28,19 @@ def export_planner(line: Line, data: DataSet, base: Base, adapter: Path) -> Path
         from plansmith.training.export import Form, Source, export
 
         line.run.mark("export", inputs, done=False)
-        found = export(Source(base.path, adapter, data, report), target, Form(form), progress=line.progress)
-        for note in found.notes:
+        found = export(Source(base.path, adapter, data), target, Form(form), progress=line.progress)
+        for note in found.notes[bool(found.notes) :]:  # the first says that there are no scores, which come later
             line.progress.note(f"export: {note}")
         line.run.mark("export", inputs, done=True)
     return target
+
+
+def add_scores(line: Line) -> None:
+    """Put the report's scores into the export's model card, where they are not in it yet."""
+    target = line.path / "export"
+    if line.recipe.export is None or not (target / "plansmith.json").is_file():
+        return
+    from plansmith.training.export import write_scores
+
+    if note := write_scores(target, line.path / "report.json"):
+        line.progress.note(f"export: {note}")

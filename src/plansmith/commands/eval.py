@@ -54,6 +54,7 @@ def _run_recipe(args: argparse.Namespace) -> int:
     from plansmith.progress import shown_progress
     from plansmith.stages import load_built_data, open_line, prepare_base, require_trained_on, trained_adapter
     from plansmith.stages_eval import evaluate, report
+    from plansmith.stages_export import export_planner
     from plansmith.terminal import draw
 
     recipe = recipe_of(args)
@@ -64,6 +65,8 @@ def _run_recipe(args: argparse.Namespace) -> int:
             trained_adapter(line)
             base = prepare_base(line, data)
             adapter = require_trained_on(line, data, base)
+            if recipe.serve is not None:
+                export_planner(line, data, base, adapter)
             bench = evaluate(line, data, base, adapter)
             table = report(line, data, base, bench, ["plansmith", "eval", *source_flags(args)])
     draw(table)

@@ -1,4 +1,4 @@
-"""All stages of one config in order: data, base model, training, evaluation, report, export.
+"""All stages of one config in order: data, base model, training, export, serving, evaluation, report.
 
 A stage is skipped where its output is complete for the same inputs, so the same command goes on after a stop, and
 after a changed setting remakes only what depends on it.
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from plansmith.progress import Watch, shown_progress
     from plansmith.stages import build_data, open_line, prepare_base, train, write_recipe
     from plansmith.stages_eval import evaluate, report
-    from plansmith.stages_export import export_planner
+    from plansmith.stages_export import add_scores, export_planner
     from plansmith.terminal import draw
 
     recipe = recipe_of(args)
@@ -54,13 +54,15 @@ def run(args: argparse.Namespace) -> int:
             base = prepare_base(line, data)
             stages.enter("training")
             adapter = train(line, data, base)
-            stages.enter("answers of the systems to the test items")
-            bench = evaluate(line, data, base, adapter)
-            stages.enter("report")
-            table = report(line, data, base, bench, command)
             if recipe.export is not None:
                 stages.enter(f"export: {recipe.export}")
                 export_planner(line, data, base, adapter)
+            what = "answers of the systems to the test items"
+            stages.enter(what if recipe.serve is None else f"{what}, those of the served export among them")
+            bench = evaluate(line, data, base, adapter)
+            stages.enter("report")
+            table = report(line, data, base, bench, command)
+            add_scores(line)
         progress.note(f"done in {watch}")
     draw(table)
     print(what_next(line, data, flags))
