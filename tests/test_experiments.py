@@ -41,3 +41,10 @@ def test_the_ablation_trains_every_arm_once_and_puts_all_items_into_its_table(tm
     assert losses["ce-4-1"]["cross_entropy"][0] == losses["names-4-1"]["cross_entropy"][0]
     again = ablation(tmp_path, "--table")
     assert again["table"] == found["table"]
+
+
+def test_the_headline_experiment_says_what_it_does_and_takes_its_settings():
+    command = [sys.executable, str(ROOT / "scripts" / "experiments" / "headline"), "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout
+    assert "accuracy difference with interval" in shown
+    assert "--min-share" in shown
