@@ -187,7 +187,7 @@ def score_item(
     found: dict[str, Any] = {}
     found |= _against_references(reading, views) if views else {}
     found |= _grounding(reading, query, catalog) if query is not None else {}
-    found |= _execution(reading, views[0], results) if views and results is not None else {}
+    found |= _execution(reading, views[0], results, catalog) if views and results is not None else {}
     found |= _bfcl(reading, allowed, catalog) if allowed is not None else {}
     return ItemScore(
         parsed=reading.parsed,
@@ -245,15 +245,15 @@ def _query(text: str) -> Query:
     return Query(text)
 
 
-def _execution(reading: Reading, reference: PlanView, results: list[Json]) -> dict[str, Any]:
+def _execution(reading: Reading, reference: PlanView, results: list[Json], catalog: Catalog) -> dict[str, Any]:
     """`executed` and `answer_match`; an answer that is not valid is a miss."""
-    record = record_of(reference.plan, results)
+    record = record_of(reference.plan, results, catalog)
     if record is None:
         return {}
     found = MISS
     if reading.view is not None and reading.valid:
         same = reading.view.same_text(reference)  # the recorded calls in the recorded order
-        found = REACHED if same else run_on_record(reading.view.plan, reference.plan, record)
+        found = REACHED if same else run_on_record(reading.view.plan, reference.plan, record, catalog)
     return {"executed": found.executed, "answer_match": found.answer_match}
 
 
