@@ -10,8 +10,10 @@ Shapes: N tokens of a pass, B rows, S sampled rows, D hidden width, V rows of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, cast
 
 import torch
@@ -46,6 +48,19 @@ class Counts:
     """Tokens written, stop tokens not counted."""
     forced: int = 0
     """Those of them that the grammar left no choice about; they cost no pass of their own."""
+    seconds: float = 0.0
+    """Computing prefixes and batches, the grammar's part included."""
+    grammar_seconds: float = 0.0
+    """Those of them for grammars: compiling one, masks, following what was written, and what is forced next."""
+
+    @contextmanager
+    def timed_grammar(self) -> Generator[None]:
+        """Add what is done within to `grammar_seconds`."""
+        begun = perf_counter()
+        try:
+            yield
+        finally:
+            self.grammar_seconds += perf_counter() - begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +243,13 @@ class Decoder:
         if len(ready) < len(active):
             hidden_BD = hidden_BD[ready]
         for row, token in zip(rows, self._choose(hidden_BD, rows), strict=True):
-            if row.matcher is not None and row.matcher.error:
+            if row.matcher is None:
+                row.accept(token)
+            elif row.matcher.error:
                 row.fail(f"grammar: {row.matcher.error}")
             else:
-                row.accept(token)
+                with self.counts.timed_grammar():
+                    row.accept(token)
 
     def _choose(self, hidden_BD: Tensor, rows: Sequence[Row]) -> list[int]:
         """A token for each row that its grammar allows and the tokenizer has: the likeliest, or drawn."""
@@ -239,8 +257,9 @@ class Decoder:
         logits_BV[:, self._model.num_tokens :] = -torch.inf
         matchers = [row.matcher for row in rows]
         if any(matcher is not None for matcher in matchers):
-            allowed_BV = self._allowed(matchers).to(logits_BV.device)
-            logits_BV = logits_BV.masked_fill(~allowed_BV, -torch.inf)
+            with self.counts.timed_grammar():
+                allowed_BV = self._allowed(matchers)
+            logits_BV = logits_BV.masked_fill(~allowed_BV.to(logits_BV.device), -torch.inf)
         tokens = cast("list[int]", cast("Any", logits_BV.argmax(-1)).tolist())
         drawing = [(index, row.sampler) for index, row in enumerate(rows) if row.sampler is not None]
         if drawing:

@@ -15,8 +15,8 @@ import dataclasses
 import math
 import threading
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,7 +146,7 @@ class LocalEngine:
             CatalogMismatchError: the adapter was made for another catalog.
 
         """
-        with self._computing:
+        with self._computing, self._timed():
             state = self._state_of(catalog)
             prompt = encode_prompt(query, catalog, self._model.tokenizer).suffix
             target = encode_target(plan_text, self._model.tokenizer)
@@ -256,7 +256,7 @@ class LocalEngine:
 
     def _serve(self, catalog: Catalog, take: Callable[[], Request | None]) -> None:
         """Decode what `take` gives until it gives None; if that fails, the requests in work fail with the error."""
-        with self._computing:
+        with self._computing, self._timed():
             state = self._state_of(catalog)
             active: list[Row] = []
 
@@ -269,6 +269,14 @@ class LocalEngine:
                 for row in active:
                     row.request.fail(error)
                 raise
+
+    @contextmanager
+    def _timed(self) -> Generator[None]:
+        begun = perf_counter()
+        try:
+            yield
+        finally:
+            self._decoder.counts.seconds += perf_counter() - begun
 
     def _state_of(self, catalog: Catalog) -> _CatalogState:
         """The catalog's prefix, computed now or kept from earlier."""
@@ -299,7 +307,10 @@ class LocalEngine:
         ids = encode_prompt(request.query, request.catalog, self._model.tokenizer)
         num_prompt = state.prefix.length + len(ids.suffix)
         self._decoder.counts.prompt_tokens += len(ids.suffix)
-        matcher = self._grammar_of(request.catalog, state).start() if request.constrained else None
+        matcher = None
+        if request.constrained:
+            with self._decoder.counts.timed_grammar():
+                matcher = self._grammar_of(request.catalog, state).start()
         limit = min(self.config.max_new_tokens, self._model.max_positions - num_prompt)
         row = Row(
             request, num_prompt, list(ids.suffix), limit, matcher, self._model.stop_ids, sampler=_sampler_of(request)
@@ -309,7 +320,9 @@ class LocalEngine:
         except InputError as error:
             row.fail(str(error))
         else:
-            row.begin()
+            if matcher is not None:
+                with self._decoder.counts.timed_grammar():
+                    row.begin()
         return row
 
     def _grammar_of(self, catalog: Catalog, state: _CatalogState) -> PlanGrammar:

@@ -2,21 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from plansmith.serving.gateway.ladder import Attempt, Outcome, Rung
 
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
+class Computed(Protocol):
+    """What an engine in this process has computed since it was made (`LocalEngine.computed`)."""
+
+    @property
+    def prefix_tokens(self) -> int: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def passes(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def forced(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def grammar_seconds(self) -> float: ...
+
+
+class _Engine(Collector):
+    """An engine's counts, asked when they are read."""
+
+    def __init__(self, computed: Callable[[], Computed]) -> None:
+        self._computed = computed
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        found = self._computed()
+        chosen = found.tokens - found.forced
+        kinds = {"prefix": found.prefix_tokens, "prompt": found.prompt_tokens, "chosen": chosen, "forced": found.forced}
+        tokens = CounterMetricFamily("plansmith_engine_tokens", "Tokens of the local engine.", labels=("kind",))
+        for kind, value in kinds.items():
+            tokens.add_metric([kind], value)
+        yield tokens
+        yield CounterMetricFamily("plansmith_engine_passes", "Forward passes of the local engine.", found.passes)
+        about = "Time of the local engine's work, the grammar's part included."
+        yield CounterMetricFamily("plansmith_engine_seconds", about, found.seconds)
+        about = "Time of the local engine's work for grammars: compiling, masks, forced tokens."
+        yield CounterMetricFamily("plansmith_engine_grammar_seconds", about, found.grammar_seconds)
+
+
 class Metrics:
     """The counters of one gateway."""
 
-    def __init__(self, *, waiting: Callable[[], float], under_way: Callable[[], float]) -> None:
-        """Make them; `waiting` and `under_way` are asked when they are read."""
+    def __init__(
+        self,
+        *,
+        waiting: Callable[[], float],
+        under_way: Callable[[], float],
+        computed: Callable[[], Computed] | None = None,
+    ) -> None:
+        """Make them; what is given is asked when they are read."""
         self.registry = CollectorRegistry()
         own = self.registry
         self.requests = Counter("plansmith_requests", "Requests.", ("route", "method", "status"), registry=own)
@@ -45,6 +94,8 @@ class Metrics:
         self.ready = Gauge("plansmith_ready", "1 where a plan was made lately.", registry=own)
         Gauge("plansmith_queue", "Requests that wait for a place.", registry=own).set_function(waiting)
         Gauge("plansmith_under_way", "Plans and runs under way.", registry=own).set_function(under_way)
+        if computed is not None:
+            own.register(_Engine(computed))
         for rung in Rung:
             for outcome in Outcome:
                 self.attempts.labels(rung, outcome)  # so that a rate over a rung that was never tried is 0, not absent

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from plansmith.contract.catalog import Catalog
 from plansmith.contract.endpoint import Planner
@@ -22,7 +22,7 @@ from plansmith.serving.gateway.admission import KeyRing, Place, Places, Rates
 from plansmith.serving.gateway.config import GatewayConfig, KeyConfig
 from plansmith.serving.gateway.errors import ErrorCode, GatewayError
 from plansmith.serving.gateway.ladder import Attempt, FallbackAgent, Ladder, Outcome, Planned
-from plansmith.serving.gateway.metrics import Metrics
+from plansmith.serving.gateway.metrics import Computed, Metrics
 from plansmith.serving.gateway.readiness import Readiness
 from plansmith.serving.gateway.running import RecentRuns, Running
 from plansmith.serving.gateway.wire import PlanResponse, RunResponse, RunState, of_result, of_saved
@@ -69,7 +69,11 @@ class Service:
         self.rates = Rates(config.limits.rate_per_minute)
         self.places = Places(config.limits)
         self.readiness = Readiness(parts.planner, parts.catalog, config.ready)
-        self.metrics = Metrics(waiting=lambda: self.places.waiting, under_way=lambda: self.places.under_way)
+        self.metrics = Metrics(
+            waiting=lambda: self.places.waiting,
+            under_way=lambda: self.places.under_way,
+            computed=_computed(parts.planner),
+        )
         self.ladder = Ladder(
             parts.planner,
             parts.catalog,
@@ -323,3 +327,14 @@ class Service:
 
 def _no_run(run_id: str) -> GatewayError:
     return GatewayError(ErrorCode.NOT_FOUND, f"there is no run {run_id[:80]!r} of this key, or it is too long ago.")
+
+
+def _computed(planner: Planner) -> Callable[[], Computed] | None:
+    """What asks a planner in this process for its counts; None where it has none, as one behind a URL."""
+    return (lambda: planner.computed) if isinstance(planner, _Counting) else None
+
+
+@runtime_checkable
+class _Counting(Protocol):
+    @property
+    def computed(self) -> Computed: ...

@@ -97,6 +97,16 @@ def test_forced_tokens_cost_no_pass_of_their_own(make_preferring: Preferring):
     assert counts.row_passes / counts.tokens <= 0.6
 
 
+def test_time_for_grammars_is_told_apart_and_free_decoding_has_none(qwen: Path, catalog: Catalog):
+    with LocalEngine(qwen, config=EngineConfig(max_new_tokens=8, device="cpu")) as engine:
+        engine.plan_batch(["weather"], catalog, constrained=False)
+        free = engine.computed
+        engine.plan_batch(["weather"], catalog)
+        both = engine.computed
+    assert free.grammar_seconds == 0 < free.seconds < both.seconds
+    assert 0 < both.grammar_seconds < both.seconds - free.seconds
+
+
 def test_after_the_first_plan_the_size_of_the_catalog_costs_nothing(qwen: Path):
     config = EngineConfig(max_new_tokens=8, device="cpu")
     found: list[tuple[int, int]] = []

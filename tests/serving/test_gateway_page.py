@@ -201,6 +201,13 @@ def test_a_real_local_engine_plans_behind_the_page(browser: Any, qwen: Path, cat
             shown.wait("#rungs-part:not([hidden])")
             assert int(shown.text("#rungs tbody td >> nth=2").split(" + ")[0]) > 50
             assert catalog.names[0] in shown.text("#catalog")
-            assert engine.computed.passes > 0
+            made, told = engine.computed, gateway.metrics()
+            assert made.passes > 0
+            assert 0 < made.grammar_seconds < made.seconds
+            assert told["plansmith_engine_passes_total"] == made.passes
+            assert told["plansmith_engine_seconds_total"] == made.seconds
+            assert told["plansmith_engine_grammar_seconds_total"] == made.grammar_seconds
+            written = [told[f'plansmith_engine_tokens_total{{kind="{kind}"}}'] for kind in ("chosen", "forced")]
+            assert (sum(written), written[1]) == (made.tokens, made.forced)
     finally:
         engine.close()
